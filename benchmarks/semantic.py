@@ -27,6 +27,7 @@ from benchmarks.harness import Deadline, Figures, Section, run_sections
 from filters.dedup import near
 from filters.dedup.guards import world_terms
 from filters.dedup.near import NearConfig
+from filters.grounded_worlds import grounded_worlds
 from filters.grounding import ground
 from filters.normalised_text import languages, normalise_text
 from filters.step import alive
@@ -130,8 +131,8 @@ def share(pairs: pl.DataFrame) -> float:
 def measure_frames() -> Figures:
     """Of grounded rows, one a frame: pairs with equal specifics are one need that the parser read in two ways, or two needs."""
     known = known_log().filter(pl.col("kind") != "exact")
-    left = alive(near.step(known.select("row", "norm", "language"), NearConfig(), world_terms()))
-    grounded = alive(ground.step(left))
+    left = alive(near.step(known.select("row", "norm", "language"), NearConfig(), world_terms(grounded_worlds())))
+    grounded = alive(ground.step(left, grounded_worlds()))
     rows = grounded.sort("row").unique("frame_id", keep="first", maintain_order=True).select("row", "frame_id")
     rows = rows.join(known.drop("frame_id"), on="row", maintain_order="left")
     agreeing = semantic.pairs(rows, np.zeros((rows.height, 1), np.float32), SemanticConfig()).drop("cosine")

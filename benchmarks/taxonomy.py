@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from benchmarks.harness import Deadline, Section, run_sections
 from filters import normalised_text
+from filters.grounded_worlds import grounded_worlds
 from filters.grounding import ground
 from filters.step import alive
 from filters.steps import rules
@@ -128,7 +129,7 @@ def ungrounded(_: Deadline) -> Mapping[str, float]:
     """Of the rows that no world can execute: share with their own leaf, and share of junk with any leaf, by rules alone and by vectors."""
     logs = [drawn_log(seed) for seed in SEEDS]
     log = Log(pl.concat([each.rows for each in logs]), np.concatenate([each.vectors for each in logs]))
-    grounded = ground.step(log.rows.drop("intent", "leaf"), ungrounded=True).drop("reason")
+    grounded = ground.step(log.rows.drop("intent", "leaf"), grounded_worlds(), ungrounded=True).drop("reason")
     strange = grounded["intent"].is_null()
     rows, truth = grounded.filter(strange), log.leaves[strange.to_numpy()]
     told = {"rules": step(rows), "vectors": by_vectors(rows, log.vectors[strange.to_numpy()], built_in(), encode)}

@@ -33,6 +33,7 @@ from filters.dedup.dedup_index import INDEXED, NothingNew, Seen, read_before, wr
 from filters.dedup.guards import world_terms
 from filters.frames.batches import Batch, Sources, batches_of
 from filters.frames.workspace import Workspace
+from filters.grounded_worlds import grounded_worlds
 from filters.ingest import Source, source_files
 from filters.pipeline import INDECISIVE, STEPS, FunnelConfig, check, not_done, section
 from filters.runner import Runner
@@ -139,7 +140,7 @@ class _Run:
     ) -> None:
         self.store, self.steps, self.started = store, steps, started
         count = sum(file.rows for file in source_files)
-        self.recipe = near.recipe(config.near, world_terms())
+        self.recipe = near.recipe(config.near, world_terms(grounded_worlds()))
         self.seen = seen = Seen(store, self.recipe, source_files)
         if seen.rows + count > MOST_ROWS:
             before = f"{seen.rows:,} rows were read into {store.root} before"

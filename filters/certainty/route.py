@@ -30,7 +30,8 @@ from storage.releases.release import ReleaseItem
 
 VERSION = 3
 QUERY_SHARE = 0.05
-"""At most so much of RL's draws goes to siblings of one query (the uniform floor included), however learnable they are."""
+"""Largest share of RL's draws for the siblings of one query, the uniform floor included."""
+_TAG_COLUMNS = ("task_id", "region", "learnability", "successes", "k")
 
 
 class RouteConfig(BaseModel):
@@ -65,8 +66,10 @@ def route(
         queries: the query id of each task that stems from a query.
 
     Raises:
-        HeadraceError: no task for the second SFT or for RL; the message names thresholds and the histogram.
+        HeadraceError: the tags lack a column. Or no task is for the second SFT, or for RL; the message names thresholds and the histogram.
     """
+    if missing := [name for name in _TAG_COLUMNS if name not in tags.columns]:
+        raise HeadraceError(f"the tags to route lack the column {missing[0]}; pass rows of table `tags` with {', '.join(_TAG_COLUMNS)}")
     certain = tags.filter(pl.col("region") == Region.CERTAIN)
     replayed = tags.filter((pl.col("region") == Region.MASTERED) & _is_replayed(tags["task_id"], config.replay_share))
     own_traces = pl.concat([certain, replayed])

@@ -12,18 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import cast
 
 import numpy as np
 import polars as pl
 
 from filters.frames.numba_types import I64, U8, U32, compile_kernel, text_buffer
+from filters.grounded_worlds import Worlds
 from filters.normalised_text import normalise_text
 from synth.tasks.wording import load_grounding
 from synth.text.slot_kinds import Date, Vocabulary
 from synth.text.value_spellings import value_spellings
-from synth.worlds import GROUNDED, WORLDS
 
 NUMBER_WORDS = (
     *("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "twelve", "fifteen", "twenty", "thirty", "half", "dozen"),
@@ -31,13 +31,13 @@ NUMBER_WORDS = (
 )
 
 
-@lru_cache(maxsize=1)
-def world_terms() -> tuple[str, ...]:
-    """The terms of all worlds (some 1,700), normalised: every name of every slot value in both languages, days, and number words."""
+@cache
+def world_terms(worlds: Worlds) -> tuple[str, ...]:
+    """The normalised terms of the worlds (some 1,700): names of slot values in both languages, days, and number words."""
     spelt = set(NUMBER_WORDS)
-    for world in GROUNDED:
-        grounding = load_grounding(WORLDS[world])
-        for kind, declared in WORLDS[world].kinds.items():
+    for world in worlds:
+        grounding = load_grounding(world)
+        for kind, declared in world.kinds.items():
             synonyms = grounding.synonyms.get(kind, {})
             if isinstance(declared, Vocabulary):
                 spelt |= {name for names in declared.names.values() for name in names.values()}

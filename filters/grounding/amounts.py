@@ -9,30 +9,32 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import date
-from functools import lru_cache
+from functools import cache, lru_cache
+from itertools import chain
 
+from filters.grounded_worlds import Worlds
 from storage.records import JSON
 from synth.tasks.wording import load_grounding
 from synth.text.datetimes import WEEKDAYS
 from synth.text.read_values import Amount, amount_pattern, day_offset, read_amount
 from synth.text.slot_kinds import Date, Quantity, SlotKind, Vocabulary
-from synth.worlds import GROUNDED, WORLDS
 
-_NOUNS: Mapping[str, frozenset[tuple[str, str]]] = {
-    noun.lower(): frozenset(
-        (world, kind)
-        for world in GROUNDED
-        for kind, phrases in load_grounding(WORLDS[world]).units.items()
-        for nouns in phrases.values()
-        if noun in nouns
-    )
-    for world in GROUNDED
-    for phrases in load_grounding(WORLDS[world]).units.values()
-    for nouns in phrases.values()
-    for noun in nouns
-}
-"""Nouns that make a bare number a count of something, with the slot kinds that they count."""
-AMOUNT = amount_pattern(_NOUNS)
+
+@cache
+def _nouns(worlds: Worlds) -> Mapping[str, set[tuple[str, str]]]:
+    """Nouns that make a bare number a count of something ("3 nights") -> the slot kinds (world, kind) that they count."""
+    kinds_of: dict[str, set[tuple[str, str]]] = {}
+    for world in worlds:
+        for kind, phrases in load_grounding(world).units.items():
+            for noun in chain.from_iterable(phrases.values()):
+                kinds_of.setdefault(noun.lower(), set()).add((world.name, kind))
+    return kinds_of
+
+
+@cache
+def pattern(worlds: Worlds) -> str:
+    """The regular expression that finds amounts in prepared texts."""
+    return amount_pattern(_nouns(worlds))
 
 
 def is_clock(value: str) -> bool:
@@ -48,25 +50,26 @@ def is_bare(raw: str) -> bool:
 
 
 @lru_cache(maxsize=65536)
-def values(raw: str) -> tuple[tuple[str, str, JSON], ...]:
+def values(raw: str, worlds: Worlds) -> tuple[tuple[str, str, JSON], ...]:
     """Every slot value that an amount may be: (world, kind name, canonical value), in a fixed order."""
     amount = read_amount(raw)
     if amount is None:
         return ()
     return tuple(
-        (world, name, value)
-        for world in GROUNDED
-        for name, kind in WORLDS[world].kinds.items()
-        if (value := _as_kind(world, name, kind, amount)) is not None
+        (world.name, name, value)
+        for world in worlds
+        for name, kind in world.kinds.items()
+        if (value := _as_kind(kind, name, amount, (world.name, name) in _nouns(worlds).get(amount.words, ()))) is not None
     )
 
 
-def _as_kind(world: str, name: str, kind: SlotKind, amount: Amount) -> JSON:
+def _as_kind(kind: SlotKind, name: str, amount: Amount, has_noun: bool) -> JSON:
+    """The canonical value of an amount as a slot kind; None if it is none. has_noun: whether the amount's noun counts this kind."""
     unit, value, words = amount
     if isinstance(kind, Quantity):
         if unit == "day":
             return _far(kind, name, words)
-        fits = (world, name) in _NOUNS.get(words, ()) if words else kind.unit == unit or (unit == "count" and kind.unit == "stars")
+        fits = has_noun if words else kind.unit == unit or (unit == "count" and kind.unit == "stars")
         whole = kind.unit != "count" or value.is_integer()
         return kind.canonical(value) if fits and whole and kind.low <= value <= kind.high else None
     if isinstance(kind, Date) and unit == "day":

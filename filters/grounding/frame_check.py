@@ -19,13 +19,13 @@ from itertools import pairwise
 
 import polars as pl
 
-from filters.grounding.lexicon import GAP, Kind, lexicon
+from filters.grounded_worlds import Worlds
+from filters.grounding.lexicon import GAP, Kind
 from filters.grounding.tagger import read, token_values
 from filters.normalised_text import languages, normalise_text
 from storage.records import Frame, canonical_json
 from synth.text.slot_kinds import Date, Identifier, Quantity, Vocabulary
-from synth.worlds import GROUNDED, WORLDS
-from synth.worlds.base import Intent
+from synth.worlds.base import Intent, World
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +60,11 @@ class Supported:
     unexplained: int
 
 
-def mentions(norm: Sequence[str]) -> list[tuple[Mention, ...]]:
+def mentions(norm: Sequence[str], worlds: Worlds) -> list[tuple[Mention, ...]]:
     """The values that each normalised text mentions, in their order."""
     rows = pl.DataFrame({"norm": list(norm)}, schema={"norm": pl.String})
-    symbols, classes = read(rows.with_columns(language=languages(rows["norm"]))), lexicon().classes
-    codes, tokens = symbols.codes.tolist(), symbols.tokens.tolist()
+    symbols = read(rows.with_columns(language=languages(rows["norm"])), worlds)
+    codes, tokens, classes = symbols.codes.tolist(), symbols.tokens.tolist(), symbols.lexicon.classes
 
     def mention(place: int) -> Mention | None:
         if codes[place] == GAP or not (symbol := classes[codes[place]]).kinds:
@@ -74,27 +74,32 @@ def mentions(norm: Sequence[str]) -> list[tuple[Mention, ...]]:
     return [tuple(filter(None, map(mention, range(start, end)))) for start, end in pairwise(symbols.offsets.tolist())]
 
 
-def check_frame(intent: str, slots: Sequence[tuple[str, str | float]], mentions: Sequence[Mention]) -> Supported | list[Problem]:
+def check_frame(
+    intent: str, slots: Sequence[tuple[str, str | float]], in_text: Sequence[Mention], worlds: Worlds
+) -> Supported | list[Problem]:
     """The frame of a reading, or all that is wrong with it.
 
     Args:
-        intent: `world/intent`. slots: names with values, as the model gave them. said: the text's mentions.
+        intent: `world/intent`.
+        slots: names with values, as the model gave them.
+        in_text: the mentions of the text.
     """
-    world, _, name = intent.partition("/")
-    if world not in GROUNDED or name not in WORLDS[world].intents:
+    world_name, _, name = intent.partition("/")
+    world = next((world for world in worlds if world.name == world_name), None)
+    if world is None or name not in world.intents:
         return [Problem("no_such_intent", f"there is no intent {intent!r}")]
-    declared = WORLDS[world].intents[name]
+    declared = world.intents[name]
     if problems := _form_problems(declared, [slot for slot, _ in slots]):
         return problems
     kinds = {slot.name: slot.kind for slot in declared.slots}
     values: dict[str, str] = {}
     for slot, given in slots:
-        value = legal(world, kinds[slot], given)
+        value = legal(world, kinds[slot], given, worlds)
         if value is None:
             problems.append(Problem("illegal_value", f"{slot}: {given!r} is no {kinds[slot]}"))
         else:
             values[slot] = value
-    places = _match_mentions({slot: ((world, kinds[slot]), value) for slot, value in values.items()}, mentions)
+    places = _match_mentions({slot: ((world_name, kinds[slot]), value) for slot, value in values.items()}, in_text)
     problems += [
         Problem("invented_value", f"{slot}: the text does not say {dict(slots)[slot]!r}, or says it for another slot only")
         for slot in values
@@ -102,9 +107,9 @@ def check_frame(intent: str, slots: Sequence[tuple[str, str | float]], mentions:
     ]
     if problems:
         return problems
-    frame = Frame(world=world, intent=name, slots={slot: json.loads(value) for slot, value in sorted(values.items())})
-    read_values = {((world, kinds[slot]), value) for slot, value in values.items()}
-    left = (one for place, one in enumerate(mentions) if place not in places.values() and one.is_plain)
+    frame = Frame(world=world_name, intent=name, slots={slot: json.loads(value) for slot, value in sorted(values.items())})
+    read_values = {((world_name, kinds[slot]), value) for slot, value in values.items()}
+    left = (one for place, one in enumerate(in_text) if place not in places.values() and one.is_plain)
     return Supported(frame, sum(read_values.isdisjoint(one.values.items()) for one in left))
 
 
@@ -121,10 +126,10 @@ def _form_problems(intent: Intent, slot_names: Sequence[str]) -> list[Problem]:
 
 
 @lru_cache(maxsize=1 << 16)
-def legal(world: str, kind: str, given: str | float) -> str | None:
+def legal(world: type[World], kind: str, given: str | float, worlds: Worlds) -> str | None:
     """The canonical value, as JSON text, of a value given by name, by number or in words; None if it is not legal for the kind, or if the
     words name several values."""
-    declared = WORLDS[world].kinds[kind]
+    declared = world.kinds[kind]
     if isinstance(declared, Vocabulary) and given in declared.names:
         return canonical_json(given)
     if isinstance(declared, Identifier) and str(given).lower() in declared.choices:
@@ -136,7 +141,7 @@ def legal(world: str, kind: str, given: str | float) -> str | None:
         is_day = number.is_integer() and 0 <= number <= declared.horizon_days
         return canonical_json(int(number)) if is_day else None
     norm = pl.select(normalise_text(pl.lit(str(given).replace("_", " ")))).item()
-    values = {one.values[world, kind] for one in mentions([norm])[0] if (world, kind) in one.values}
+    values = {one.values[world.name, kind] for one in mentions([norm], worlds)[0] if (world.name, kind) in one.values}
     return values.pop() if len(values) == 1 else None
 
 
@@ -147,13 +152,13 @@ def _number(given: str | float) -> float | None:
         return None
 
 
-def _match_mentions(values: Mapping[str, tuple[Kind, str]], mentions: Sequence[Mention]) -> dict[str, int]:
+def _match_mentions(values: Mapping[str, tuple[Kind, str]], in_text: Sequence[Mention]) -> dict[str, int]:
     """Slot -> position of its mention; no mention serves two slots, and slots without one are missing (augmenting paths)."""
     holder: dict[int, str] = {}
 
     def place(slot: str, tried: set[int]) -> bool:
         kind, value = values[slot]
-        for number, one in enumerate(mentions):
+        for number, one in enumerate(in_text):
             if number not in tried and one.values.get(kind) == value:
                 tried.add(number)
                 if number not in holder or place(holder[number], tried):

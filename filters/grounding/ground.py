@@ -11,42 +11,43 @@ Nothing is executed here: whether a frame has a solution is for admission. Wordi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import lru_cache
+from collections.abc import Iterator, Mapping
+from functools import cache
 
 import numpy as np
 import polars as pl
 import polars_hash  # noqa: F401  (registers `chash`)
 
 from filters.frames.numba_types import I64
-from filters.grounding import lexicon, parser
+from filters.grounded_worlds import Worlds
+from filters.grounding import parser
+from filters.grounding.intent_index import nearest
+from filters.grounding.lexicon import Lexicon, SymbolClass
 from filters.grounding.parser import Parse
 from filters.grounding.tagger import Symbols, read, token_value
-from synth.worlds import WORLDS
+from synth.worlds.base import World, cached_per_world
 
 _MAX_PARSES = 1 << 18
 _READ_BYTES = 8 << 20
 
 
-class _Parses:
-    """Parses by row of class codes, kept for the life of the process."""
-
-    def __init__(self) -> None:
-        self._known: dict[bytes, Parse | parser.Reason] = {}
-
-    def get(self, key: bytes) -> Parse | parser.Reason:
-        parsed = self._known.get(key)
-        if parsed is None:
-            parsed = parser.parse(parser.classes_of(np.frombuffer(key, np.uint16).tolist(), lexicon.lexicon().classes))
-            if len(self._known) < _MAX_PARSES:
-                self._known[key] = parsed
-        return parsed
+@cache
+def _parses(_: Worlds) -> dict[bytes, Parse | parser.Reason]:
+    """Parses of rows of class codes, filled as they are needed, for the life of the process."""
+    return {}
 
 
-_PARSES = _Parses()
+def _parse(signature: bytes, lexicon: Lexicon) -> Parse | parser.Reason:
+    parses = _parses(lexicon.worlds)
+    parsed = parses.get(signature)
+    if parsed is None:
+        parsed = parser.parse(_classes(signature, lexicon), lexicon.worlds)
+        if len(parses) < _MAX_PARSES:
+            parses[signature] = parsed
+    return parsed
 
 
-def step(rows: pl.DataFrame, *, ungrounded: bool = False) -> pl.DataFrame:
+def step(rows: pl.DataFrame, worlds: Worlds, *, ungrounded: bool = False) -> pl.DataFrame:
     """The batch step (columns norm, language): adds world, intent, slots, combination, shape, frame_id, ungrounded, residue, unexplained,
     read_by (null: the parser).
 
@@ -55,9 +56,26 @@ def step(rows: pl.DataFrame, *, ungrounded: bool = False) -> pl.DataFrame:
     Args:
         ungrounded: keep rows that no world can execute; why not stands in `ungrounded` either way.
     """
-    out = pl.concat([_ground(part) for part in _slices(rows)])
+    out = pl.concat([_ground(part, worlds) for part in _slices(rows)])
     nothing = pl.lit(None, pl.String)
     return out.with_columns(read_by=nothing, reason=nothing if ungrounded else pl.col("ungrounded"))
+
+
+def nearest_leaves(rows: pl.DataFrame, leaf_of: Mapping[str, str], worlds: Worlds) -> list[str | None]:
+    """The leaf that each row is most likely about, by its cues and the kinds of its values; None where these are too few.
+
+    Args:
+        rows: columns norm, language. The request need not be complete.
+        leaf_of: `world/intent` -> leaf; other intents do not count.
+    """
+    symbols = read(rows, worlds)
+    signatures, signature_of_row = symbols.signatures()
+    leaves = [nearest(_classes(signature, symbols.lexicon), leaf_of, worlds) for signature in signatures]
+    return [leaves[number] for number in signature_of_row]
+
+
+def _classes(signature: bytes, lexicon: Lexicon) -> tuple[SymbolClass | None, ...]:
+    return parser.classes_of(np.frombuffer(signature, np.uint16).tolist(), lexicon.classes)
 
 
 def _slices(rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
@@ -69,27 +87,28 @@ def _slices(rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
             yield rows[start:stop]
 
 
-def _ground(rows: pl.DataFrame) -> pl.DataFrame:
-    symbols = read(rows)
+def _ground(rows: pl.DataFrame, worlds: Worlds) -> pl.DataFrame:
+    symbols = read(rows, worlds)
     signatures, which = symbols.signatures()
-    parses = [_PARSES.get(signature) for signature in signatures]
+    parses = [_parse(signature, symbols.lexicon) for signature in signatures]
     frames = _frames(symbols, parses, which)
     return rows.with_columns(frames).with_columns(residue=symbols.residue)
 
 
-@lru_cache(maxsize=65536)
-def shape_text(world: str, intent: str, slot_names: frozenset[str]) -> str:
+@cached_per_world(65536)
+def shape_text(world: type[World], intent: str, slot_names: frozenset[str]) -> str:
     """The plan shape of a combination, as text."""
-    return str(WORLDS[world].intents[intent].shape(slot_names))
+    return str(world.intents[intent].shape(slot_names))
 
 
 def _frames(symbols: Symbols, parses: list[Parse | parser.Reason], parse_numbers: I64) -> pl.DataFrame:
     """The frame columns of all rows."""
     width = max((len(parsed.slots) for parsed in parses if isinstance(parsed, Parse)), default=0)
-    table = pl.DataFrame([_parse_row(parsed, width) for parsed in parses], schema=_schema(width), orient="row")
+    worlds = {world.name: world for world in symbols.lexicon.worlds}
+    table = pl.DataFrame([_parse_row(parsed, width, worlds) for parsed in parses], schema=_schema(width), orient="row")
     rows = table[parse_numbers]
     values = [_slot_values(symbols, rows, index) for index in range(width)]
-    is_torn = _has_torn_repeats(symbols, parses, parse_numbers)
+    is_torn = _has_torn_repeats(symbols, parses, parse_numbers, worlds)
     parts = [
         pl.concat_str(pl.lit("" if index == 0 else ","), pl.lit('"'), pl.col(f"name_{index}"), pl.lit('":'), value)
         for index, value in enumerate(values)
@@ -127,28 +146,29 @@ def _schema(width: int) -> dict[str, pl.DataType | type[pl.DataType]]:
     return {**fixed, "unexplained": pl.Int32, **slots}
 
 
-def _parse_row(parsed: Parse | parser.Reason, width: int) -> tuple[str | int | None, ...]:
+def _parse_row(parsed: Parse | parser.Reason, width: int, worlds: Mapping[str, type[World]]) -> tuple[str | int | None, ...]:
     if not isinstance(parsed, Parse):
         return (parsed, *[None] * (5 + 3 * width))
     names = frozenset(name for name, _ in parsed.slots)
     combination = f"{parsed.world}/{parsed.intent}({','.join(sorted(names))})"
-    kinds = _kinds(parsed.world, parsed.intent)
+    world = worlds[parsed.world]
+    kinds = _kinds(world, parsed.intent)
     slots = [item for name, position in parsed.slots for item in (name, kinds[name], position)]
     return (
         None,
         parsed.world,
         parsed.intent,
         combination,
-        shape_text(parsed.world, parsed.intent, names),
+        shape_text(world, parsed.intent, names),
         parsed.unexplained,
         *slots,
         *[None] * (3 * (width - len(parsed.slots))),
     )
 
 
-@lru_cache(maxsize=256)
-def _kinds(world: str, intent: str) -> dict[str, str]:
-    return {slot.name: slot.kind for slot in WORLDS[world].intents[intent].slots}
+@cached_per_world()
+def _kinds(world: type[World], intent: str) -> dict[str, str]:
+    return {slot.name: slot.kind for slot in world.intents[intent].slots}
 
 
 def _slot_values(symbols: Symbols, rows: pl.DataFrame, index: int) -> pl.Series:
@@ -168,14 +188,14 @@ def _slot_values(symbols: Symbols, rows: pl.DataFrame, index: int) -> pl.Series:
 
 
 def _has_torn_repeats(
-    symbols: Symbols, parses: list[Parse | parser.Reason], parse_numbers: I64
+    symbols: Symbols, parses: list[Parse | parser.Reason], parse_numbers: I64, worlds: Mapping[str, type[World]]
 ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Whether a row names a value twice, and differently."""
     torn = np.zeros(parse_numbers.size, bool)
     for number, parsed in enumerate(parses):
         if isinstance(parsed, Parse) and parsed.repeats:
             rows = np.flatnonzero(parse_numbers == number)
-            kinds, positions = _kinds(parsed.world, parsed.intent), dict(parsed.slots)
+            kinds, positions = _kinds(worlds[parsed.world], parsed.intent), dict(parsed.slots)
             for slot, position in parsed.repeats:
                 for row in rows.tolist():
                     start, kind = symbols.offsets[row], (parsed.world, kinds[slot])

@@ -17,13 +17,14 @@ import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
 from filters.frames.hash_join import key_of
+from filters.grounded_worlds import Worlds
 from filters.grounding import ground
 from filters.grounding.frame_check import Mention, Problem, Supported, check_frame, mentions
 from filters.llm_calls import ask_each, is_overflow, name_of, open_cached_engine
@@ -37,8 +38,7 @@ from synth.engines.structured import Structured, parse_and_check
 from synth.prompts import prompt
 from synth.tasks.wording import REST, load_families
 from synth.text.slot_kinds import Date, Identifier, Quantity, SlotKind, Vocabulary
-from synth.worlds import GROUNDED, WORLDS
-from synth.worlds.base import Intent
+from synth.worlds.base import Intent, World
 
 PROMPT = "ground"
 VERDICTS = ("missing_tool", "missing_information", "not_actionable")
@@ -91,7 +91,7 @@ def made_by(config: GroundConfig) -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def reader(config: GroundConfig, store: Store, *, is_done: bool = False) -> Iterator[Engine | None]:
+def reader(config: GroundConfig, store: Store, worlds: Worlds, *, is_done: bool = False) -> Iterator[Engine | None]:
     """The engine that the configuration names, if it names one and its work is not done yet; looked at before it is used.
 
     Raises:
@@ -101,71 +101,67 @@ def reader(config: GroundConfig, store: Store, *, is_done: bool = False) -> Iter
         yield None
     else:
         with open_cached_engine(store, config.engine, Budget(tokens=config.max_tokens)) as engine:
-            _check_window(engine)
+            _check_window(engine, worlds)
             yield engine
 
 
-def read(engine: Engine, norm: Sequence[str], *, progress: Progress | None = None) -> list[Reading]:
+def read(engine: Engine, norm: Sequence[str], worlds: Worlds, *, progress: Progress | None = None) -> list[Reading]:
     """What a model makes of normalised texts; each distinct one is asked once.
 
     Raises:
         BadInput: the engine's window is too short for the question. EngineFailure: it is gone. BudgetSpent: nothing more may be asked.
     """
-    _check_window(engine)
+    _check_window(engine, worlds)
     texts = list(dict.fromkeys(norm))
-    mentions_of = mentions(texts)
+    mentions_of = mentions(texts, worlds)
 
     def check(place: int, value: JSON) -> list[str]:
-        judged = _judge(value, mentions_of[place])
+        judged = _judge(value, mentions_of[place], worlds)
         return [problem.text for problem in judged] if isinstance(judged, list) else []
 
-    exchanges = ask_each(engine, [_request(text) for text in texts], check, label="ask", progress=progress)
-    readings = {text: _reading(one, own) for text, one, own in zip(texts, exchanges, mentions_of, strict=True)}
+    exchanges = ask_each(engine, [_request(text, worlds) for text in texts], check, label="ask", progress=progress)
+    readings = {text: _reading(one, in_text, worlds) for text, one, in_text in zip(texts, exchanges, mentions_of, strict=True)}
     return [readings[text] for text in norm]
 
 
-def _check_window(engine: Engine) -> None:
-    check_window(engine, _request("").messages, _MAX_TOKENS)
+def _check_window(engine: Engine, worlds: Worlds) -> None:
+    check_window(engine, _request("", worlds).messages, _MAX_TOKENS)
 
 
-def _request(text: str) -> ChatRequest:
-    messages = prompt(PROMPT).messages(worlds=_worlds(), text=json.dumps(text, ensure_ascii=False))
-    return ChatRequest(messages, max_tokens=_MAX_TOKENS, schema=_schema())
+def _request(text: str, worlds: Worlds) -> ChatRequest:
+    messages = prompt(PROMPT).messages(worlds=_describe_worlds(worlds), text=json.dumps(text, ensure_ascii=False))
+    return ChatRequest(messages, max_tokens=_MAX_TOKENS, schema=_schema(worlds))
 
 
-def _judge(value: Any, mentions: Sequence[Mention]) -> Reading | list[Problem]:
+def _judge(value: Any, in_text: Sequence[Mention], worlds: Worlds) -> Reading | list[Problem]:
     """What a value of the schema comes to."""
     intent, why, slots = value["intent"], value["why"], value["slots"]
     if intent == _NONE:
         if why not in VERDICTS:
             return [Problem("malformed", f"why: say why no intent fits: {', '.join(VERDICTS)}")]
         return Reading(None, why)
-    parse_and_check = check_frame(intent, [(one["slot"], one["value"]) for one in slots], mentions)
-    return (
-        Reading(parse_and_check.frame, unexplained=parse_and_check.unexplained)
-        if isinstance(parse_and_check, Supported)
-        else parse_and_check
-    )
+    checked = check_frame(intent, [(one["slot"], one["value"]) for one in slots], in_text, worlds)
+    return Reading(checked.frame, unexplained=checked.unexplained) if isinstance(checked, Supported) else checked
 
 
-def _reading(exchange: Structured | EngineFailure, mentions: Sequence[Mention]) -> Reading:
+def _reading(exchange: Structured | EngineFailure, in_text: Sequence[Mention], worlds: Worlds) -> Reading:
     if isinstance(exchange, EngineFailure):
         return Reading(None, "engine_failure")
     if is_overflow(exchange):
         return Reading(None, _OVERFLOW)
-    value, problems = parse_and_check(exchange.answers[-1].message.content or "", _schema())
+    value, problems = parse_and_check(exchange.answers[-1].message.content or "", _schema(worlds))
     if problems:
         return Reading(None, "malformed")
-    judged = _judge(value, mentions)
+    judged = _judge(value, in_text, worlds)
     return Reading(None, judged[0].reason) if isinstance(judged, list) else judged
 
 
 # ---- what the model is told ----------------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=1)
-def _schema() -> dict[str, JSON]:
-    intents: list[JSON] = [f"{world}/{name}" for world in GROUNDED for name in WORLDS[world].intents]
+@cache
+def _schema(worlds: Worlds) -> dict[str, JSON]:
+    intents: list[JSON] = [f"{world.name}/{name}" for world in worlds for name in world.intents]
     slot: dict[str, JSON] = {
         "type": "object",
         "properties": {"slot": {"type": "string"}, "value": {"type": ["string", "number"]}},
@@ -184,14 +180,14 @@ def _schema() -> dict[str, JSON]:
     }
 
 
-@lru_cache(maxsize=1)
-def _worlds() -> tuple[Mapping[str, Any], ...]:
-    return tuple({"name": world, "kinds": _kinds(world), "intents": _intents(world)} for world in GROUNDED)
+@cache
+def _describe_worlds(worlds: Worlds) -> tuple[Mapping[str, Any], ...]:
+    return tuple({"name": world.name, "kinds": _kinds(world), "intents": _intents(world)} for world in worlds)
 
 
-def _kinds(world: str) -> list[Mapping[str, str]]:
-    used = dict.fromkeys(slot.kind for intent in WORLDS[world].intents.values() for slot in intent.slots)
-    return [{"name": name, "legal": _legal(WORLDS[world].kinds[name])} for name in used]
+def _kinds(world: type[World]) -> list[Mapping[str, str]]:
+    used = dict.fromkeys(slot.kind for intent in world.intents.values() for slot in intent.slots)
+    return [{"name": name, "legal": _legal(world.kinds[name])} for name in used]
 
 
 def _legal(kind: SlotKind) -> str:
@@ -206,11 +202,11 @@ def _legal(kind: SlotKind) -> str:
     return f"a day: days from {kind.today:%A, %d %B %Y} (0 is this day), up to {kind.horizon_days}"
 
 
-def _intents(world: str) -> list[Mapping[str, str]]:
-    families = load_families(WORLDS[world])
+def _intents(world: type[World]) -> list[Mapping[str, str]]:
+    families = load_families(world)
     return [
         {"name": name, "slots": _slots(intent), "wording": families.templates(name, "en")[0].replace(f"{{{REST}}}", "")}
-        for name, intent in WORLDS[world].intents.items()
+        for name, intent in world.intents.items()
     ]
 
 
@@ -241,27 +237,28 @@ def remainder(parsed: Iterable[pl.DataFrame], limit: int) -> list[str]:
     return smallest["norm"].to_list()
 
 
-def read_table(engine: Engine, norm: Sequence[str], *, progress: Progress | None = None) -> pl.DataFrame:
+def read_table(engine: Engine, norm: Sequence[str], worlds: Worlds, *, progress: Progress | None = None) -> pl.DataFrame:
     """What the model makes of texts, for `step`: norm, the columns of a frame (null where there is none), outcome (null, or why there is
     none), read_by (engine and prompt). Raises what `read` raises."""
     by = f"read by {name_of(engine)}, prompt {PROMPT}@{prompt(PROMPT).version}"
     rows = [
-        {"norm": text, "outcome": one.reason, "read_by": by if one.frame else None, **_columns(one)}
-        for text, one in zip(norm, read(engine, norm, progress=progress), strict=True)
+        {"norm": text, "outcome": one.reason, "read_by": by if one.frame else None, **_columns(one, worlds)}
+        for text, one in zip(norm, read(engine, norm, worlds, progress=progress), strict=True)
     ]
     return pl.DataFrame(rows, schema={"norm": pl.String, "outcome": pl.String, "read_by": pl.String, **_FRAME})
 
 
-def _columns(one: Reading) -> dict[str, str | int | None]:
+def _columns(one: Reading, worlds: Worlds) -> dict[str, str | int | None]:
     frame = one.frame
     if frame is None:
         return dict.fromkeys(_FRAME)
+    world = next(world for world in worlds if world.name == frame.world)
     return {
         "world": frame.world,
         "intent": frame.intent,
         "slots": canonical_json(frame.slots),
         "combination": frame.combination,
-        "shape": ground.shape_text(frame.world, frame.intent, frozenset(frame.slots)),
+        "shape": ground.shape_text(world, frame.intent, frozenset(frame.slots)),
         "frame_id": frame.id,
         "unexplained": one.unexplained,
     }

@@ -10,12 +10,13 @@ import functools
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
+from filters.grounded_worlds import Worlds
 from filters.grounding.lexicon import Cue, Kind, SymbolClass, role_cues
 from synth.tasks.wording import load_grounding
 from synth.text.slot_kinds import Quantity
-from synth.worlds import GROUNDED, WORLDS
+from synth.worlds.base import World
 
 _MIN_NEARNESS = 0.5
 """How much must speak for a leaf: cues and kinds of values, less half the kinds that are missing."""
@@ -39,8 +40,17 @@ class SlotRule:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rule:
-    """An intent as the parser sees it. needed: all must be there; wanted: one of each group should; telling: what speaks for it; cues: all
-    that does not speak against it."""
+    """An intent as the parser sees it.
+
+    needed: cues that a text must have, all of them.
+    wanted: groups of cues; a text should have one of each group.
+    unwanted: cues that a text must not have.
+    telling: cues that speak for the intent.
+    cues: cues that do not speak against it.
+    neutral: `cues`, and the cues of roles of all worlds.
+    phases: the slots in the order in which they get values: those that stand beside another slot come last.
+    interchangeable: groups of slots that differ in nothing but their order.
+    """
 
     world: str
     intent: str
@@ -51,24 +61,24 @@ class Rule:
     unwanted: frozenset[Cue]
     telling: frozenset[Cue]
     cues: frozenset[Cue]
+    neutral: frozenset[Cue]
     phases: tuple[tuple[SlotRule, ...], ...]
-    """The slots, those that stand beside another one last."""
-    alike: tuple[tuple[str, ...], ...]
-    """Groups of slots that nothing but their order tells apart."""
+    interchangeable: tuple[tuple[str, ...], ...]
 
 
-@lru_cache(maxsize=1)
-def rules() -> tuple[Rule, ...]:
-    """One rule an intent, of all worlds."""
-    return tuple(_rule(world, name) for world in GROUNDED for name in WORLDS[world].intents)
+@cache
+def rules(worlds: Worlds) -> tuple[Rule, ...]:
+    """One rule for each intent of the worlds."""
+    roles = role_cues(worlds)
+    return tuple(_rule(world, name, roles) for world in worlds for name in world.intents)
 
 
-def _rule(world: str, name: str) -> Rule:
-    grounding, intent = load_grounding(WORLDS[world]), WORLDS[world].intents[name]
+def _rule(world: type[World], name: str, role_cues: frozenset[Cue]) -> Rule:
+    grounding, intent = load_grounding(world), world.intents[name]
     given = grounding.intents.get(name, {})
 
     def cues(key: str) -> frozenset[Cue]:
-        return frozenset((world, cue) for cue in given.get(key, ()))
+        return frozenset((world.name, cue) for cue in given.get(key, ()))
 
     slots = []
     for slot in intent.slots:
@@ -76,13 +86,13 @@ def _rule(world: str, name: str) -> Rule:
         slots.append(
             SlotRule(
                 name=slot.name,
-                kind=(world, slot.kind),
+                kind=(world.name, slot.kind),
                 is_required=slot.is_required,
-                before=tuple((world, cue) for cue in roles.get("before", ())),
-                after=tuple((world, cue) for cue in roles.get("after", ())),
+                before=tuple((world.name, cue) for cue in roles.get("before", ())),
+                after=tuple((world.name, cue) for cue in roles.get("after", ())),
                 is_last=slot.name in given.get("last", ()),
                 beside=next(iter(roles.get("beside", ())), None),
-                is_amount=isinstance(WORLDS[world].kinds[slot.kind], Quantity),
+                is_amount=isinstance(world.kinds[slot.kind], Quantity),
                 is_repeatable="repeats" in roles,
             )
         )
@@ -90,11 +100,22 @@ def _rule(world: str, name: str) -> Rule:
     phases = tuple(tuple(slot for slot in slots if (slot.beside is not None) is is_beside) for is_beside in (False, True))
     telling = cues("all") | cues("plus") | frozenset().union(*groups)
     return Rule(
-        world, name, intent.leaf, tuple(slots), cues("all"), groups, cues("none"), telling, telling | cues("may"), phases, _alike(slots)
+        world=world.name,
+        intent=name,
+        leaf=intent.leaf,
+        slots=tuple(slots),
+        needed=cues("all"),
+        wanted=groups,
+        unwanted=cues("none"),
+        telling=telling,
+        cues=telling | cues("may"),
+        neutral=telling | cues("may") | role_cues,
+        phases=phases,
+        interchangeable=_interchangeable(slots),
     )
 
 
-def _alike(slots: Sequence[SlotRule]) -> tuple[tuple[str, ...], ...]:
+def _interchangeable(slots: Sequence[SlotRule]) -> tuple[tuple[str, ...], ...]:
     groups: dict[tuple[object, ...], list[str]] = {}
     for slot in slots:
         if slot.beside is None and not slot.is_last:
@@ -103,11 +124,11 @@ def _alike(slots: Sequence[SlotRule]) -> tuple[tuple[str, ...], ...]:
 
 
 @lru_cache(maxsize=1 << 16)
-def fitting(cues: int, kinds: int) -> tuple[tuple[tuple[int, Rule, RuleMask, float], ...], bool]:
+def fitting(worlds: Worlds, cues: int, kinds: int) -> tuple[tuple[tuple[int, Rule, RuleMask, float], ...], bool]:
     """(order, rule, its masks, what its cues gain) of the rules for which these cues and kinds may do; and whether one lacks but slots."""
     intents = []
     is_short = False
-    for order, (rule, mask) in enumerate(_rule_masks()):
+    for order, (rule, mask) in enumerate(_rule_masks(worlds)):
         if mask.needed & ~cues or mask.unwanted & cues:
             continue
         if mask.required & ~kinds:
@@ -154,8 +175,8 @@ def masks_of(symbol: SymbolClass) -> SymbolMask:
     return SymbolMask(_KIND_BITS.of(symbol.kinds), _KIND_BITS.of(symbol.written), _CUE_BITS.of(symbol.cues))
 
 
-@lru_cache(maxsize=1)
-def _rule_masks() -> tuple[tuple[Rule, RuleMask], ...]:
+@cache
+def _rule_masks(worlds: Worlds) -> tuple[tuple[Rule, RuleMask], ...]:
     return tuple(
         (
             rule,
@@ -169,16 +190,11 @@ def _rule_masks() -> tuple[tuple[Rule, RuleMask], ...]:
                 wanted=tuple(_CUE_BITS.of(group) for group in rule.wanted),
             ),
         )
-        for rule in rules()
+        for rule in rules(worlds)
     )
 
 
-@lru_cache(maxsize=256)
-def neutral_cues(rule: Rule) -> frozenset[Cue]:
-    return rule.cues | role_cues()
-
-
-def nearest(symbols: Sequence[SymbolClass | None], leaf_of: Mapping[str, str]) -> str | None:
+def nearest(symbols: Sequence[SymbolClass | None], leaf_of: Mapping[str, str], worlds: Worlds) -> str | None:
     """The leaf that a text is likeliest about, its request complete or not; None where too little speaks for any.
 
     Args:
@@ -190,14 +206,14 @@ def nearest(symbols: Sequence[SymbolClass | None], leaf_of: Mapping[str, str]) -
             mask = masks_of(symbol)
             cues |= mask.cues
             kinds |= mask.kinds
-    return next((leaf_of[intent] for intent in _nearest_intents(cues, kinds) if intent in leaf_of), None)
+    return next((leaf_of[intent] for intent in _nearest_intents(worlds, cues, kinds) if intent in leaf_of), None)
 
 
 @lru_cache(maxsize=1 << 16)
-def _nearest_intents(cues: int, kinds: int) -> tuple[str, ...]:
+def _nearest_intents(worlds: Worlds, cues: int, kinds: int) -> tuple[str, ...]:
     """The intents (world/intent) that enough speaks for, the nearest first."""
     scores: list[tuple[float, int, str]] = []
-    for order, (rule, mask) in enumerate(_rule_masks()):
+    for order, (rule, mask) in enumerate(_rule_masks(worlds)):
         if not mask.telling & cues and not mask.kinds & kinds:
             continue
         score = (mask.telling & cues).bit_count() + (mask.kinds & kinds).bit_count() - (mask.required & ~kinds).bit_count() / 2

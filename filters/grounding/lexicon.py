@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cache
 from importlib.resources import files
 from threading import Lock
 
@@ -20,6 +20,7 @@ import polars as pl
 import yaml
 
 from filters.frames.numba_types import I64
+from filters.grounded_worlds import Worlds
 from filters.grounding import amounts
 from filters.personal import MASK
 from storage.records import JSON, canonical_json
@@ -28,9 +29,9 @@ from synth.text.number_words import NUMERALS, WORDED_MARK, large_numbers_to_digi
 from synth.text.read_values import COLON
 from synth.text.slot_kinds import Identifier, Vocabulary
 from synth.text.value_spellings import value_spellings
-from synth.worlds import GROUNDED, WORLDS
+from synth.worlds.base import World
 
-LOCK, _MAKING = Lock(), Lock()
+LOCK, _BUILDING = Lock(), Lock()
 FIRST = 0xF0000
 _MIN_UNSPACED = 3
 """Shortest Latin name that is looked for inside Chinese text, where nothing marks its ends; and shortest Chinese phrase that goes before
@@ -110,6 +111,8 @@ class Lexicon:
     numbers: dict[SymbolClass, int]
     idle: dict[int, int]
     """Code of a cue of roles -> its code where it is idle."""
+    worlds: Worlds
+    role_cues: frozenset[Cue]
 
 
 @dataclass(slots=True)
@@ -124,27 +127,27 @@ class _Meaning:
         return SymbolClass(written, frozenset(self.values) - written, frozenset(self.cues))
 
 
-@lru_cache(maxsize=1)
-def fillers() -> frozenset[str]:
+@cache
+def fillers(worlds: Worlds) -> frozenset[str]:
     raw = yaml.load((files("filters.grounding") / "words.yaml").read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
-    worded = {word for world in GROUNDED for words in load_grounding(WORLDS[world]).fillers.values() for word in words}
+    worded = {word for world in worlds for words in load_grounding(world).fillers.values() for word in words}
     return frozenset(word.lower() for words in raw.values() for word in words) | worded
 
 
-def phrases() -> frozenset[str]:
+def phrases(worlds: Worlds) -> frozenset[str]:
     """Every name, cue and filler, in lower case."""
-    return frozenset(_phrases()) | fillers()
+    return frozenset(_phrases(worlds)) | fillers(worlds)
 
 
-def lexicon() -> Lexicon:
-    """The lexicon of all worlds; made once a process (about 0.1 s), whichever thread asks first: its codes grow, so there is only one."""
-    with _MAKING:
-        return _lexicon()
+def lexicon(worlds: Worlds) -> Lexicon:
+    """The lexicon of these worlds. A process builds it once (about 0.1 s) and all threads share it, because its codes grow."""
+    with _BUILDING:
+        return _lexicon(worlds)
 
 
-@lru_cache(maxsize=1)
-def _lexicon() -> Lexicon:
-    meanings_of = _phrases()
+@cache
+def _lexicon(worlds: Worlds) -> Lexicon:
+    meanings_of, roles = _phrases(worlds), role_cues(worlds)
     classes = [SymbolClass(), SymbolClass()]
     numbers: dict[SymbolClass, int] = {}
     meanings: list[dict[Kind, str]] = []
@@ -153,7 +156,7 @@ def _lexicon() -> Lexicon:
     spaced_early: dict[str, str] = {}
     unspaced_early: dict[str, str] = {}
     late: dict[str, str] = {}
-    patterns = _patterns([*meanings_of, *(filler for filler in fillers() if filler not in meanings_of)])
+    patterns = _patterns([*meanings_of, *(filler for filler in fillers(worlds) if filler not in meanings_of)])
     for phrase in sorted(patterns, key=lambda phrase: (-len(phrase), phrase)):
         symbol, meaning, pattern = _FILLER_SYMBOL, meanings_of.get(phrase), patterns[phrase]
         if meaning is not None:
@@ -171,10 +174,10 @@ def _lexicon() -> Lexicon:
             unspaced_early[pattern.strip().replace("  ", " ")] = symbol
     idle = {}
     for number, symbol_class in enumerate(tuple(classes)):
-        if symbol_class.cues & role_cues() and not symbol_class.kinds:
+        if symbol_class.cues & roles and not symbol_class.kinds:
             idle[number] = len(classes)
             classes.append(replace(symbol_class, is_idle=True))
-    return Lexicon(_table(spaced_early), _table(unspaced_early), _table(late), codes, meanings, classes, numbers, idle)
+    return Lexicon(_table(spaced_early), _table(unspaced_early), _table(late), codes, meanings, classes, numbers, idle, worlds, roles)
 
 
 def _table(symbols: Mapping[str, str]) -> tuple[list[str], list[str]]:
@@ -195,7 +198,7 @@ def _patterns(phrases: Sequence[str]) -> dict[str, str]:
     return {phrase: f" {text} " if is_spaced else text for phrase, text, is_spaced in zip(phrases, texts, spaced, strict=True) if text}
 
 
-def _phrases() -> dict[str, _Meaning]:
+def _phrases(worlds: Worlds) -> dict[str, _Meaning]:
     """Every phrase in lower case with all that it may mean."""
     meanings: dict[str, _Meaning] = {}
 
@@ -203,29 +206,29 @@ def _phrases() -> dict[str, _Meaning]:
         plain = phrase.lower().strip()
         return meanings.setdefault(plain.removesuffix("的") or plain, _Meaning({}, set(), set()))
 
-    for world in GROUNDED:
-        grounding = load_grounding(WORLDS[world])
-        used = {slot.kind for intent in WORLDS[world].intents.values() for slot in intent.slots}
+    for world in worlds:
+        grounding = load_grounding(world)
+        used = {slot.kind for intent in world.intents.values() for slot in intent.slots}
         for cue, by_language in grounding.cues.items():
             for phrase in (phrase for phrases in by_language.values() for phrase in phrases):
-                meaning(phrase).cues.add((world, cue))
+                meaning(phrase).cues.add((world.name, cue))
         for name in sorted(used):
             for phrase, value, is_written in _names(world, name):
                 phrase_meaning = meaning(phrase)
-                kind = (world, name)
+                kind = (world.name, name)
                 if kind in phrase_meaning.values and is_written:
                     phrase_meaning.read_only.discard(kind)
                 elif kind not in phrase_meaning.values:
                     phrase_meaning.values[kind] = value
                     if not is_written:
                         phrase_meaning.read_only.add(kind)
-    _inherit_roles(meanings)
+    _inherit_roles(meanings, role_cues(worlds))
     return meanings
 
 
-def _names(world: str, name: str) -> Iterable[tuple[str, JSON, bool]]:
+def _names(world: type[World], name: str) -> Iterable[tuple[str, JSON, bool]]:
     """(phrase, canonical value, whether wordings write it) of a slot kind; amounts have patterns instead."""
-    kind, grounding = WORLDS[world].kinds[name], load_grounding(WORLDS[world])
+    kind, grounding = world.kinds[name], load_grounding(world)
     if isinstance(kind, Identifier):
         yield from ((choice, choice, True) for choice in kind.choices)
     if not isinstance(kind, Vocabulary):
@@ -248,24 +251,24 @@ def _plural(phrase: str) -> str | None:
     return f"{phrase[:-1]}ies" if phrase.endswith("y") and phrase[-2:-1] not in "aeo" else f"{phrase}s"
 
 
-@lru_cache(maxsize=1)
-def role_cues() -> frozenset[Cue]:
+@cache
+def role_cues(worlds: Worlds) -> frozenset[Cue]:
     """Cues that tell slots apart; beside a value they say nothing about the intent."""
     return frozenset(
-        (world, cue)
-        for world in GROUNDED
-        for roles in load_grounding(WORLDS[world]).roles.values()
+        (world.name, cue)
+        for world in worlds
+        for roles in load_grounding(world).roles.values()
         for side in ("before", "after")
         for cue in roles.get(side, ())
     )
 
 
-def _inherit_roles(meanings: dict[str, _Meaning]) -> None:
+def _inherit_roles(meanings: dict[str, _Meaning], role_cues: frozenset[Cue]) -> None:
     """A phrase that ends in a role word plays its role too: "get to" stands before a destination like "to"."""
     for phrase, meaning in meanings.items():
         last = meanings.get(phrase.rsplit(" ", 1)[-1]) if " " in phrase and not meaning.values else None
         if last is not None and phrase.isascii():
-            meaning.cues |= last.cues & role_cues()
+            meaning.cues |= last.cues & role_cues
 
 
 def prepare_texts(rows: pl.DataFrame) -> pl.DataFrame:

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from filters.grounding.intent_index import Rule, SlotRule, fitting, masks_of, neutral_cues
+from filters.grounded_worlds import Worlds
+from filters.grounding.intent_index import Rule, SlotRule, fitting, masks_of
 from filters.grounding.lexicon import GAP, Cue, Kind, SymbolClass
 
 MIN_SCORE = -1.0
@@ -72,10 +73,10 @@ def _context(symbols: tuple[SymbolClass | None, ...]) -> _Context:
     )
 
 
-def parse(symbols: tuple[SymbolClass | None, ...]) -> Parse | Reason:
+def parse(symbols: tuple[SymbolClass | None, ...], worlds: Worlds) -> Parse | Reason:
     """The best explanation of a row of symbols (None: unread text), or why there is none."""
     context = _context(symbols)
-    hopes, is_short_of_slots = _hopes(context)
+    hopes, is_short_of_slots = _hopes(context, worlds)
     candidates: list[tuple[float, Parse, int]] = []
     best = -math.inf
     for ceiling, _, rule in hopes:
@@ -100,7 +101,7 @@ def parse(symbols: tuple[SymbolClass | None, ...]) -> Parse | Reason:
     return "unparsed" if strong else winner
 
 
-def _hopes(context: _Context) -> tuple[list[tuple[float, int, Rule]], bool]:
+def _hopes(context: _Context, worlds: Worlds) -> tuple[list[tuple[float, int, Rule]], bool]:
     """The rules that may explain the symbols, each with the most that it can score, best first; and whether an intent's cues are there
     but not its slots."""
     masks = [masks_of(symbol) for symbol in context.symbols if symbol is not None]
@@ -108,7 +109,7 @@ def _hopes(context: _Context) -> tuple[list[tuple[float, int, Rule]], bool]:
     for symbol in masks:
         cues |= symbol.cues
         kinds |= symbol.kinds
-    candidates, is_short = fitting(cues, kinds)
+    candidates, is_short = fitting(worlds, cues, kinds)
     written = [mask for mask in masks if mask.written]
     count = len(context.values)
     hopes = []
@@ -154,10 +155,9 @@ def _explain(rule: Rule, context: _Context) -> tuple[float, Parse, int] | None:
 
 def _odd_cues(rule: Rule, context: _Context) -> set[frozenset[Cue]]:
     """Cues of the intent's own world that it has no use for."""
-    neutral = neutral_cues(rule)
     odd = set()
     for symbol in context.symbols:
-        if symbol is not None and not symbol.kinds and not symbol.cues & neutral:
+        if symbol is not None and not symbol.kinds and not symbol.cues & rule.neutral:
             cues = frozenset(cue for cue in symbol.cues if cue[0] == rule.world)
             if cues:
                 odd.add(cues)
@@ -215,7 +215,7 @@ def _takers(slots: tuple[SlotRule, ...], symbol: SymbolClass) -> tuple[tuple[int
 
 def _set_in_order(rule: Rule, assigned: dict[str, int]) -> None:
     """Slots that nothing but their order tells apart (first stop, second stop) take their values in the order of the text."""
-    for names in rule.alike:
+    for names in rule.interchangeable:
         here = [name for name in names if name in assigned]
         if len(here) > 1:
             assigned.update(zip(here, sorted(assigned[name] for name in here), strict=True))

@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from filters.frames.numba_types import I64, Mask
+from filters.grounded_worlds import Worlds
 from filters.grounding import amounts
 from filters.grounding.lexicon import (
     AMOUNT_SYMBOL,
@@ -28,7 +29,6 @@ from filters.grounding.lexicon import (
     SymbolClass,
     lexicon,
     prepare_texts,
-    role_cues,
 )
 from storage.records import canonical_json
 
@@ -42,6 +42,7 @@ class Symbols:
     tokens: index of the name in `Lexicon.meanings`; for an amount -2 - (its index in `stretches`); -1 for a gap.
     stretches: distinct amounts.
     residue: the unread words, separated by blanks; empty if all words were read.
+    lexicon: with which the texts were read.
     """
 
     offsets: I64
@@ -49,6 +50,7 @@ class Symbols:
     tokens: I64
     stretches: list[str]
     residue: pl.Series
+    lexicon: Lexicon
 
     def signatures(self) -> tuple[list[bytes], I64]:
         """The distinct rows of class codes (as bytes of uint16), and each row's number among them."""
@@ -60,23 +62,23 @@ class Symbols:
         return list(numbers), numbers_of_rows
 
 
-def read(rows: pl.DataFrame) -> Symbols:
+def read(rows: pl.DataFrame, worlds: Worlds) -> Symbols:
     """The symbols of normalised texts (columns norm, language; no nulls)."""
-    words, ready = lexicon(), prepare_texts(rows.select("norm", "language"))
+    words, ready = lexicon(worlds), prepare_texts(rows.select("norm", "language"))
     norm = pl.col("norm")
     spaced = norm.str.replace_many(*words.spaced_early, leftmost=True)
     is_zh = pl.col("language") == "zh"
     early = ready.select(pl.coalesce(pl.when(is_zh).then(norm).str.replace_many(*words.unspaced_early, leftmost=True), spaced)).to_series()
     amount = pl.when(early.str.contains("[0-9零〇一二两三四五六七八九十百千半天日周期拜]|day|tomorrow")).then(early)
-    amounts_found = pl.select(amount).to_series().str.extract_all(amounts.AMOUNT).explode(empty_as_null=False).drop_nulls()
-    late = early.str.replace_all(amounts.AMOUNT, f" {AMOUNT_SYMBOL} ").str.replace_many(*words.late, leftmost=True)
+    amounts_found = pl.select(amount).to_series().str.extract_all(amounts.pattern(worlds)).explode(empty_as_null=False).drop_nulls()
+    late = early.str.replace_all(amounts.pattern(worlds), f" {AMOUNT_SYMBOL} ").str.replace_many(*words.late, leftmost=True)
     residue = late.str.replace_all(rf"(?:{SYMBOLS}| )+", " ").str.strip_chars(" .'-")
     codes, tokens, stretches = _classify(late, amounts_found, words)
-    return Symbols(*_compress(late, codes, tokens, words), stretches, residue)
+    return Symbols(*_compress(late, codes, tokens, words), stretches, residue, words)
 
 
 def _amount_code(words: Lexicon, stretch: str) -> int:
-    kinds = frozenset((world, kind) for world, kind, _ in amounts.values(stretch))
+    kinds = frozenset((world, kind) for world, kind, _ in amounts.values(stretch, words.worlds))
     symbol = SymbolClass(read=kinds) if amounts.is_bare(stretch) else SymbolClass(written=kinds)
     with LOCK:
         if symbol not in words.numbers:
@@ -147,7 +149,7 @@ def _properties(words: Lexicon) -> tuple[Mask, Mask, I64]:
     idle = np.arange(len(classes))
     for code, other in words.idle.items():
         idle[code] = other
-    return np.array([bool(one.kinds) for one in classes]), np.array([bool(one.cues & role_cues()) for one in classes]), idle
+    return np.array([bool(one.kinds) for one in classes]), np.array([bool(one.cues & words.role_cues) for one in classes]), idle
 
 
 def token_value(symbols: Symbols, token: int, kind: Kind) -> str:
@@ -161,9 +163,10 @@ def token_value(symbols: Symbols, token: int, kind: Kind) -> str:
 
 def token_values(symbols: Symbols, token: int) -> Mapping[Kind, str]:
     """Every canonical value, as JSON text, that a token which is no gap may be, by slot kind; empty for a mere cue."""
-    return lexicon().meanings[token] if token >= 0 else _amount_values(symbols.stretches[-2 - token])
+    words = symbols.lexicon
+    return words.meanings[token] if token >= 0 else _amount_values(symbols.stretches[-2 - token], words.worlds)
 
 
 @lru_cache(maxsize=65536)
-def _amount_values(stretch: str) -> Mapping[Kind, str]:
-    return {(world, kind): canonical_json(value) for world, kind, value in amounts.values(stretch)}
+def _amount_values(stretch: str, worlds: Worlds) -> Mapping[Kind, str]:
+    return {(world, kind): canonical_json(value) for world, kind, value in amounts.values(stretch, worlds)}

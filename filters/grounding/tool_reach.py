@@ -22,7 +22,7 @@ belong to the encoder.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
@@ -33,6 +33,7 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from filters.frames.numba_types import F32, I64
+from filters.grounded_worlds import Worlds
 from storage.records import CODE_TOOL, Tool
 from storage.store import Store
 from synth.clusters.business_clusters import Cluster
@@ -41,7 +42,6 @@ from synth.clusters.entities import properties
 from synth.clusters.tool_text import strip_preambles
 from synth.clusters.tool_words import words
 from synth.engines.encoder import Encode, Vectors
-from synth.worlds.base import World
 
 MISSING_TOOL, UNREAD = "missing_tool", "unread"
 _HEARD = ("missing_information", "ambiguous", "unparsed")
@@ -121,12 +121,12 @@ class Reach:
         return np.array(means, np.float32)
 
 
-def load(store: Store, encode: Encode, worlds: Mapping[str, type[World]]) -> Reach:
+def load(store: Store, encode: Encode, worlds: Worlds) -> Reach:
     """The clusters and tools of the store's last build; nothing is encoded yet.
 
     Args:
         encode: the encoder that also encodes the rows.
-        worlds: the worlds that queries are grounded in, by name; their tools count too.
+        worlds: the worlds that queries are grounded in; their tools count too.
 
     Raises:
         BadInput: the last build was made by a version of Headrace that kept no tools.
@@ -134,7 +134,7 @@ def load(store: Store, encode: Encode, worlds: Mapping[str, type[World]]) -> Rea
     clusters = read_clusters(store)
     if not clusters:
         return Reach((), (), encode)
-    built_in = {tool.id: tool for world in worlds.values() for tool in world.tools}
+    built_in = {tool.id: tool for world in worlds for tool in world.tools}
     by_id = built_in | {tool.id: tool for tool in read_tools(store)}
     first: dict[str, int] = {}
     for rank, cluster in enumerate(clusters):
@@ -142,7 +142,7 @@ def load(store: Store, encode: Encode, worlds: Mapping[str, type[World]]) -> Rea
             first.setdefault(tool_id, rank)
     callable_by_users = [tool for tool in by_id.values() if tool.world is None or tool.name != CODE_TOOL]
     tools = sorted(callable_by_users, key=lambda tool: (first.get(tool.id, len(clusters)), tool.id))
-    return Reach(tuple(tools), tuple(clusters), encode, frozenset(worlds))
+    return Reach(tuple(tools), tuple(clusters), encode, frozenset(world.name for world in worlds))
 
 
 def tool_texts(tools: Sequence[Tool]) -> list[str]:

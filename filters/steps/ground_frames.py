@@ -12,6 +12,7 @@ from typing import Any
 
 import polars as pl
 
+from filters.grounded_worlds import grounded_worlds
 from filters.grounding import ground, ground_model
 from filters.grounding.ground_model import GroundConfig
 from filters.step import BatchStep, Context, Setup, SurveyStep
@@ -29,11 +30,11 @@ def has_reader(config: Any) -> bool:
 
 
 def _parse(rows: pl.DataFrame, _: GroundConfig) -> pl.DataFrame:
-    return ground.step(rows, ungrounded=True)
+    return ground.step(rows, grounded_worlds(), ungrounded=True)
 
 
 def _ground(rows: pl.DataFrame, ungrounded: bool) -> pl.DataFrame:
-    return ground.step(rows, ungrounded=ungrounded)
+    return ground.step(rows, grounded_worlds(), ungrounded=ungrounded)
 
 
 def _ground_again(rows: pl.DataFrame, ungrounded: bool, read_again: pl.DataFrame) -> pl.DataFrame:
@@ -45,11 +46,12 @@ def _keeps_ungrounded(setup: Setup) -> bool:
 
 
 def _ask(parsed: Iterator[pl.DataFrame], config: GroundConfig, engine: Engine, context: Context) -> pl.DataFrame:
-    return ground_model.read_table(engine, ground_model.remainder(parsed, config.max_asked), progress=context.progress)
+    texts = ground_model.remainder(parsed, config.max_asked)
+    return ground_model.read_table(engine, texts, grounded_worlds(), progress=context.progress)
 
 
 def _open(config: GroundConfig, store: Store, is_done: bool) -> AbstractContextManager[Engine | None]:
-    return ground_model.reader(config, store, is_done=is_done)
+    return ground_model.reader(config, store, grounded_worlds(), is_done=is_done)
 
 
 PARSER = BatchStep(

@@ -22,6 +22,7 @@ from filters.dedup.near import NearConfig
 from filters.frames.batches import Batch
 from filters.frames.numba_types import I64, U32, text_buffer
 from filters.frames.workspace import Workspace
+from filters.grounded_worlds import grounded_worlds
 from filters.step import BandStep, Setup
 
 
@@ -34,7 +35,7 @@ class Given:
 
 
 def load(setup: Setup) -> Given:
-    return Given(setup.config.near, world_terms())
+    return Given(setup.config.near, world_terms(grounded_worlds()))
 
 
 def sketch(rows: pl.DataFrame, given: Given) -> Mapping[str, np.ndarray[Any, Any]]:

@@ -17,12 +17,13 @@ slot makes a combination look rare that is not; so `coverage.py` does not take r
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
-from filters.grounding import lexicon
+from filters.grounded_worlds import grounded_worlds
+from filters.grounding.lexicon import phrases
 from filters.normalised_text import LETTERS_A_HAN
 from filters.personal import MASK
 from filters.step import BatchStep
@@ -51,7 +52,9 @@ def step(rows: pl.DataFrame, config: QualityConfig) -> pl.DataFrame:
     letters = norm.str.len_chars().cast(pl.Float64) + (LETTERS_A_HAN - 1) / 2 * (
         norm.str.len_bytes().cast(pl.Float64) - norm.str.len_chars()
     )
-    lost = pl.min_horizontal(pl.lit(1.0), (unread + (_MISSPELT_WEIGHT - 1) * misspelt(rows["residue"])) / pl.max_horizontal(words, 1.0))
+    lost = pl.min_horizontal(
+        pl.lit(1.0), (unread + (_MISSPELT_WEIGHT - 1) * _count_misspelt(rows["residue"])) / pl.max_horizontal(words, 1.0)
+    )
     length = pl.min_horizontal(pl.lit(1.0), letters / _SHORTEST, (_ENDLESS - letters) / (_ENDLESS - _LONGEST)).clip(0.0, 1.0)
     dirt = sum((norm.str.contains(pattern).cast(pl.Float64) for pattern in (MASK, _RUN, _MARKS)), pl.lit(0.0))
     completeness = pl.when(pl.col("frame_id").is_null()).then(0.0).otherwise((1 - 0.25 * pl.col("unexplained").fill_null(0)).clip(0.0, 1.0))
@@ -66,7 +69,7 @@ def _words(text: pl.Expr) -> pl.Expr:
     return pl.when(text == "").then(0.0).otherwise(text.str.count_matches(" ", literal=True).cast(pl.Float64) + 1 + wide / 2)
 
 
-def misspelt(residue: pl.Series) -> pl.Series:
+def _count_misspelt(residue: pl.Series) -> pl.Series:
     """How many unread words of each row are misspelt (`is_misspelt`)."""
     words = (
         pl.DataFrame({"residue": residue})
@@ -86,10 +89,10 @@ def misspelt(residue: pl.Series) -> pl.Series:
     )
 
 
-@lru_cache(maxsize=1)
+@cache
 def _known_words() -> tuple[frozenset[str], frozenset[str]]:
     """The words of all names, cues and fillers, and what losing a letter makes of them."""
-    words = frozenset(word for phrase in lexicon.phrases() for word in phrase.split(" ") if len(word) > 1)
+    words = frozenset(word for phrase in phrases(grounded_worlds()) for word in phrase.split(" ") if len(word) > 1)
     return words, frozenset(shorter for word in words if len(word) > 2 or not word.isascii() for shorter in _shorter(word))
 
 

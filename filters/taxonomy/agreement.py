@@ -20,6 +20,7 @@ import numpy as np
 import polars as pl
 
 from filters import normalised_text
+from filters.grounded_worlds import grounded_worlds
 from filters.grounding import ground
 from filters.grounding.ground_model import Reading
 from filters.taxonomy.annotate import Annotator, is_other
@@ -130,7 +131,8 @@ def measure_frames(read: Read, known_rows: Sequence[Known]) -> Agreement:
 def parse_frames(norm: Sequence[str]) -> list[Reading]:
     """What the parser makes of normalised texts: what a model is compared with."""
     rows = pl.DataFrame({"norm": list(norm)}, schema={"norm": pl.String})
-    frames = ground.step(rows.with_columns(language=normalised_text.languages(rows["norm"])), ungrounded=True)
+    rows = rows.with_columns(language=normalised_text.languages(rows["norm"]))
+    frames = ground.step(rows, grounded_worlds(), ungrounded=True)
     return [
         Reading(None, why) if why else Reading(Frame(world=world, intent=intent, slots=json.loads(slots)))
         for why, world, intent, slots in frames.select("ungrounded", "world", "intent", "slots").iter_rows()

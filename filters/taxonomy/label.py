@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import polars as pl
 
+from filters.grounded_worlds import grounded_worlds
+from filters.grounding.ground import nearest_leaves
 from filters.taxonomy.annotate import Scripted
 from filters.taxonomy.built_in import built_in
-from filters.taxonomy.cue_rules import by_rules
 from filters.taxonomy.salient_terms import Corpus
 from filters.taxonomy.tree import OTHER, Tree
 from synth.engines.encoder import Encode, Vectors
@@ -27,7 +28,7 @@ def step(rows: pl.DataFrame, tree: Tree | None = None) -> pl.DataFrame:
     tree = tree or built_in()
     labelled = rows.with_columns(leaf=_of_intent(tree))
     strange = rows["intent"].is_null().arg_true()
-    about = pl.Series([leaf or OTHER for leaf in by_rules(rows[strange], tree.leaf_of_intent)], dtype=pl.String)
+    about = pl.Series([leaf or OTHER for leaf in nearest_leaves(rows[strange], tree.leaf_of_intent, grounded_worlds())], dtype=pl.String)
     return labelled.with_columns(leaf=labelled["leaf"].scatter(strange, about), reason=pl.lit(None, pl.String))
 
 

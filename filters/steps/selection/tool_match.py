@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import polars as pl
 
+from filters.grounded_worlds import grounded_worlds
 from filters.grounding import tool_reach
 from filters.grounding.tool_reach import Reach, ReachConfig
 from filters.step import Context, Setup, WholeStep
 from filters.steps.selection.encode import vectors_of
 from synth.engines.encoder import encoder
-from synth.worlds import GROUNDED, WORLDS
 
 
 def load(setup: Setup) -> tuple[Reach, ReachConfig]:
@@ -17,7 +17,7 @@ def load(setup: Setup) -> tuple[Reach, ReachConfig]:
     encode = encoder(setup.config.encoder)
     if not setup.config.ungrounded:
         return Reach((), (), encode), setup.config.reach
-    reach = tool_reach.load(setup.store, encode, {name: WORLDS[name] for name in GROUNDED})
+    reach = tool_reach.load(setup.store, encode, grounded_worlds())
     return reach, setup.config.reach
 
 

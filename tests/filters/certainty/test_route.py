@@ -102,3 +102,10 @@ def test_equal_conversations_are_trained_on_once():
 def test_an_empty_split_names_thresholds_and_histogram(split, successes):
     with pytest.raises(HeadraceError, match=rf"split {split} would be empty.*\{{0/8: 1, .*certain >= 0.75"):
         route(SEED, *probe(**successes), {}, RouteConfig())
+
+
+@pytest.mark.parametrize("column", ["k", "successes", "region", "learnability", "task_id"])
+def test_tags_without_a_column_are_refused_by_its_name(column: str) -> None:
+    tags, rollouts = probe(a=8, b=4, c=0)
+    with pytest.raises(HeadraceError, match=f"lack the column {column}"):
+        route(SEED, tags.drop(column), rollouts, {}, RouteConfig())

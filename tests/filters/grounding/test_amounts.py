@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from filters.grounding.amounts import AMOUNT, is_bare, values
+from filters.grounded_worlds import grounded_worlds
+from filters.grounding.amounts import is_bare, pattern, values
 from synth.text.number_words import chinese_value
 from synth.text.read_values import COLON, day_offset, read_amount
 from synth.text.slot_kinds import Date, Quantity
@@ -16,10 +17,11 @@ from synth.text.value_spellings import chinese_number, value_spellings
 from synth.worlds import GROUNDED, WORLDS
 
 WEDNESDAY = date(2026, 5, 13)
+WORLDS_READ = grounded_worlds()
 
 
 def said(raw: str) -> dict[tuple[str, str], object]:
-    return {(world, kind): value for world, kind, value in values(raw)}
+    return {(world, kind): value for world, kind, value in values(raw, WORLDS_READ)}
 
 
 @pytest.mark.parametrize(
@@ -60,7 +62,7 @@ def test_a_stretch_has_a_unit_and_a_value(raw: str, unit: str, value: float) -> 
 )
 def test_grounding_reads_what_answers_may_say(raw: str, unit: str, value: float) -> None:
     # given a phrase that columns are searched for, then it is found whole, and read
-    found = pl.Series([f"  {raw}  "]).str.extract_all(AMOUNT)[0].to_list()
+    found = pl.Series([f"  {raw}  "]).str.extract_all(pattern(WORLDS_READ))[0].to_list()
     amount = read_amount(found[0])
     assert amount is not None
     assert len(found) == 1 and found[0].strip() == raw
@@ -69,11 +71,11 @@ def test_grounding_reads_what_answers_may_say(raw: str, unit: str, value: float)
 
 @pytest.mark.parametrize("raw", ["三四公里", "三四天后"])
 def test_two_numbers_are_no_amount(raw: str) -> None:
-    assert values(raw) == ()
+    assert values(raw, WORLDS_READ) == ()
 
 
 def test_ten_parts_means_very() -> None:
-    assert values("十分") == ()
+    assert values("十分", WORLDS_READ) == ()
 
 
 def test_what_a_number_may_be_depends_on_its_noun() -> None:
@@ -119,7 +121,7 @@ def test_every_spelling_of_an_amount_is_read_back(world: str) -> None:
                     if not re.search("[0-9]|[一二两三四五六七八九十]", text):
                         continue
                     # when its spelling is found in a sentence, then it may be that value
-                    found = pl.Series([f"  {text.lower()}  "]).str.extract_all(AMOUNT)[0].to_list()
+                    found = pl.Series([f"  {text.lower()}  "]).str.extract_all(pattern(WORLDS_READ))[0].to_list()
                     wanted = kind.canonical(value) if isinstance(kind, Quantity) else value
                     is_counted = isinstance(kind, Quantity) and kind.unit == "count" and not text.isdigit()
                     if not is_counted and not any(said(stretch).get((world, name)) == wanted for stretch in found):

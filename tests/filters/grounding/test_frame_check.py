@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from filters.grounded_worlds import grounded_worlds
 from filters.grounding.frame_check import Supported, check_frame, legal, mentions
 from filters.taxonomy.agreement import Known, generate_requests
 from storage.records import canonical_json
@@ -14,13 +15,14 @@ from synth.tasks.wording import slot_kinds
 from synth.text.slot_kinds import Vocabulary
 from synth.worlds import GROUNDED, WORLDS
 
+WORLDS_READ = grounded_worlds()
 TEXT = "find a coffee shop near willow park within 1.5 km"
 SLOTS = {"category": "cafe", "place": "Willow Park", "radius": 1500}
 
 
 def reasons(intent: str, text: str, **slots: str | float) -> list[str]:
     """What is wrong with a reading; nothing where it holds."""
-    found = check_frame(intent, list(slots.items()), mentions([text])[0])
+    found = check_frame(intent, list(slots.items()), mentions([text], WORLDS_READ)[0], WORLDS_READ)
     return [problem.reason for problem in found] if isinstance(found, list) else []
 
 
@@ -31,10 +33,10 @@ def asked() -> list[Known]:
 
 def test_true_frames_hold(asked: list[Known]) -> None:
     """Given texts that were worded from frames, then these frames are what the texts say, and nothing is left over."""
-    said = mentions([one.norm for one in asked])
+    said = mentions([one.norm for one in asked], WORLDS_READ)
     for one, own in zip(asked, said, strict=True):
         assert one.frame
-        found = check_frame(f"{one.frame.world}/{one.frame.intent}", list(one.frame.slots.items()), own)
+        found = check_frame(f"{one.frame.world}/{one.frame.intent}", list(one.frame.slots.items()), own, WORLDS_READ)
         assert isinstance(found, Supported), (one, found)
         assert found.frame.id == one.frame.id
         assert found.unexplained == 0, one
@@ -43,7 +45,7 @@ def test_true_frames_hold(asked: list[Known]) -> None:
 def test_no_value_can_be_brought_in(asked: list[Known]) -> None:
     """Given true frames with one value swapped for another legal one of its kind, then none holds, unless the text says that one too."""
     rng, tried, held = random.Random(3), 0, []
-    for one, said in zip(asked, mentions([one.norm for one in asked]), strict=True):
+    for one, said in zip(asked, mentions([one.norm for one in asked], WORLDS_READ), strict=True):
         assert one.frame
         world, intent, slots = one.frame.world, one.frame.intent, dict(one.frame.slots)
         for slot, kind in slot_kinds(WORLDS[world], intent).items():
@@ -51,18 +53,18 @@ def test_no_value_can_be_brought_in(asked: list[Known]) -> None:
             if others:
                 tried += 1
                 swapped = slots | {slot: rng.choice(others)}
-                found = check_frame(f"{world}/{intent}", list(swapped.items()), said)
+                found = check_frame(f"{world}/{intent}", list(swapped.items()), said, WORLDS_READ)
                 held += [(one.norm, swapped)] if isinstance(found, Supported) else []
     assert tried > 500
     assert held == []
 
 
 def test_a_reading_is_canonical_however_its_values_are_told() -> None:
-    found = check_frame("city/poi_search_near", list(SLOTS.items()), mentions([TEXT])[0])
+    found = check_frame("city/poi_search_near", list(SLOTS.items()), mentions([TEXT], WORLDS_READ)[0], WORLDS_READ)
     assert isinstance(found, Supported)
     assert found.frame.slots == {"category": "cafe", "place": "willow_park", "radius": 1500}
     words = {"category": "coffee_shop", "place": "willow_park", "radius": "1.5 km"}
-    again = check_frame("city/poi_search_near", list(words.items()), mentions([TEXT])[0])
+    again = check_frame("city/poi_search_near", list(words.items()), mentions([TEXT], WORLDS_READ)[0], WORLDS_READ)
     assert isinstance(again, Supported) and again.frame == found.frame
 
 
@@ -94,13 +96,13 @@ def test_what_is_wrong_has_a_reason(intent: str, slots: dict[str, str | float], 
 
 
 def test_a_slot_that_stands_twice_is_refused() -> None:
-    found = check_frame("retail/close_order", [("order", "o17"), ("order", "o17")], mentions(["close o17"])[0])
+    found = check_frame("retail/close_order", [("order", "o17"), ("order", "o17")], mentions(["close o17"], WORLDS_READ)[0], WORLDS_READ)
     assert isinstance(found, list) and found[0].reason == "no_such_slot"
 
 
 def test_what_has_no_place_in_the_frame_is_counted() -> None:
-    said = mentions(["find a coffee shop near willow park and 50 dollars, lotus park"])[0]
-    found = check_frame("city/poi_search_near", [("category", "cafe"), ("place", "willow_park")], said)
+    said = mentions(["find a coffee shop near willow park and 50 dollars, lotus park"], WORLDS_READ)[0]
+    found = check_frame("city/poi_search_near", [("category", "cafe"), ("place", "willow_park")], said, WORLDS_READ)
     assert isinstance(found, Supported) and found.unexplained == 2
 
 
@@ -111,4 +113,4 @@ def test_the_names_that_a_model_is_told_are_understood() -> None:
             declared = WORLDS[world].kinds[kind]
             if isinstance(declared, Vocabulary) and len(declared.names) <= 6:
                 for value, names in declared.names.items():
-                    assert {legal(world, kind, name) for name in names.values()} == {canonical_json(value)}
+                    assert {legal(WORLDS[world], kind, name, WORLDS_READ) for name in names.values()} == {canonical_json(value)}

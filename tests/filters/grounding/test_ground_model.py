@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from filters import llm_calls, normalised_text
 from filters.frames.workspace import Workspace
 from filters.funnel import FunnelConfig, FunnelResult, curate
+from filters.grounded_worlds import grounded_worlds
 from filters.grounding import ground, ground_model
 from filters.grounding.ground_model import GroundConfig, read_table, remainder
 from filters.steps.selection import admit
@@ -29,6 +30,7 @@ from synth.prompts import Prompt, prompt
 from synth.tasks.solver import NotAdmitted
 from tests.filters.reading_engines import OVERFLOW, Scripted, of_frame, reading, served, text_of
 
+WORLDS_READ = grounded_worlds()
 UNREAD = "o17 is no longer wanted"
 CLOSE = reading("retail/close_order", order="o17")
 NEITHER = reading("none", "missing_tool")
@@ -36,12 +38,12 @@ NEITHER = reading("none", "missing_tool")
 
 def parsed(texts: Sequence[str]) -> pl.DataFrame:
     rows = pl.DataFrame({"row": range(len(texts)), "text": list(texts)}, schema={"row": pl.UInt32, "text": pl.String})
-    return ground.step(normalised_text.step(rows).drop("reason"), ungrounded=True).drop("reason")
+    return ground.step(normalised_text.step(rows).drop("reason"), WORLDS_READ, ungrounded=True).drop("reason")
 
 
 def read_again(engine: Scripted, texts: Sequence[str], *, ungrounded: bool = False) -> pl.DataFrame:
     rows = parsed(texts)
-    return ground_model.step(rows, read_again=read_table(engine, remainder([rows], 100)), ungrounded=ungrounded)
+    return ground_model.step(rows, read_again=read_table(engine, remainder([rows], 100), WORLDS_READ), ungrounded=ungrounded)
 
 
 def test_a_model_frame_has_the_columns_of_the_parsers() -> None:
@@ -50,7 +52,7 @@ def test_a_model_frame_has_the_columns_of_the_parsers() -> None:
     rows = parsed([one.norm for one in asked])
     columns = ["world", "intent", "slots", "combination", "shape", "frame_id"]
     engine = Scripted({one.norm: of_frame(one.frame) for one in asked})
-    assert rows.select(columns).equals(read_table(engine, rows["norm"].to_list()).select(columns))
+    assert rows.select(columns).equals(read_table(engine, rows["norm"].to_list(), WORLDS_READ).select(columns))
 
 
 def test_only_what_the_parser_could_not_ground_is_asked_and_once() -> None:
@@ -120,8 +122,8 @@ def test_an_engine_that_dies_late_stops_the_step_too(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(llm_calls, "_AT_ONCE", 5)
     texts = [f"o{number} is no longer wanted" for number in range(20, 31)]
     with pytest.raises(EngineFailure, match="gone"):
-        read_table(dying(texts, 8, 9, 10), texts)
-    apart = read_table(dying(texts, 2, 3, 5, 8, 10), texts)
+        read_table(dying(texts, 8, 9, 10), texts, WORLDS_READ)
+    apart = read_table(dying(texts, 2, 3, 5, 8, 10), texts, WORLDS_READ)
     assert apart["outcome"].drop_nulls().to_list() == ["engine_failure"] * 5
 
 
@@ -129,17 +131,17 @@ def test_a_question_that_the_window_does_not_fit_is_not_asked() -> None:
     engine = Scripted({UNREAD: CLOSE})
     engine.context_tokens = 4_096
     with pytest.raises(BadInput, match=r"scripted has a window of 4,096 tokens, but a request and its answer need about [67],\d{3}"):
-        read_table(engine, [UNREAD])
+        read_table(engine, [UNREAD], WORLDS_READ)
     assert not engine.asked
     engine.context_tokens = 8_192
-    assert read_table(engine, [UNREAD])["intent"].to_list() == ["close_order"]
+    assert read_table(engine, [UNREAD], WORLDS_READ)["intent"].to_list() == ["close_order"]
 
 
 def test_a_text_that_the_window_has_no_room_for_is_as_one_that_was_not_asked_about() -> None:
     """Given no room for an answer, at once or when it was to be mended, then the row keeps the parser's reason; silence is malformed."""
     for said in (OVERFLOW, [reading("retail/close_order", order="o18"), OVERFLOW]):
         engine = Scripted({UNREAD: said})
-        assert read_table(engine, [UNREAD])["outcome"].to_list() == ["overflow"]
+        assert read_table(engine, [UNREAD], WORLDS_READ)["outcome"].to_list() == ["overflow"]
         assert read_again(engine, [UNREAD])["reason"].to_list() == ["unknown"]
     assert read_again(Scripted({UNREAD: ""}), [UNREAD])["reason"].to_list() == ["model_malformed"]
 
@@ -153,7 +155,7 @@ def test_other_weights_in_the_same_folder_are_another_reader(tmp_path: Path) -> 
     for content in (b"1", b"2", b"1"):
         weights.write_bytes(content)
         made_by = [ground_model.made_by(GroundConfig(engine=f"{kind}:{tmp_path}")) for kind in ("hf", "vllm")]
-        seen.append((*made_by, read_table(engine, [UNREAD])["read_by"].item()))
+        seen.append((*made_by, read_table(engine, [UNREAD], WORLDS_READ)["read_by"].item()))
     assert seen[0] == seen[2] and all(one != other for one, other in zip(seen[0], seen[1], strict=True))
     assert ground_model.made_by(GroundConfig(engine="openai:mock")) == (prompt("ground").version, "")
 
@@ -161,9 +163,12 @@ def test_other_weights_in_the_same_folder_are_another_reader(tmp_path: Path) -> 
 def test_a_note_on_nothing_asked_claims_no_frames() -> None:
     config, engine = GroundConfig(engine="openai:mock"), Scripted({UNREAD: CLOSE})
     assert (
-        ground_model.note(config, read_table(engine, [])) == "openai:mock was asked about nothing: no text was left that nothing here reads"
+        ground_model.note(config, read_table(engine, [], WORLDS_READ))
+        == "openai:mock was asked about nothing: no text was left that nothing here reads"
     )
-    assert "1 texts that nothing here reads: 1 have a frame now (all)" in ground_model.note(config, read_table(engine, [UNREAD]))
+    assert "1 texts that nothing here reads: 1 have a frame now (all)" in ground_model.note(
+        config, read_table(engine, [UNREAD], WORLDS_READ)
+    )
 
 
 def test_the_remainder_is_the_same_however_rows_are_cut_and_never_more_than_may_be() -> None:

@@ -4,25 +4,28 @@ import polars as pl
 import pytest
 
 from filters import normalised_text
+from filters.grounded_worlds import grounded_worlds
 from filters.grounding import parser
 from filters.grounding.intent_index import nearest, rules
-from filters.grounding.lexicon import lexicon
 from filters.grounding.parser import Parse, classes_of
 from filters.grounding.tagger import read, token_value
 from synth.tasks.wording import load_grounding
 from synth.worlds import GROUNDED, WORLDS
 
+WORLDS_READ = grounded_worlds()
+
 
 def symbols(text: str) -> tuple[object, ...]:
     rows = normalised_text.step(pl.DataFrame({"row": [0], "text": [text]}, schema={"row": pl.UInt32, "text": pl.String}))
-    return classes_of(read(rows).codes.tolist(), lexicon().classes)
+    symbols_of_rows = read(rows, WORLDS_READ)
+    return classes_of(symbols_of_rows.codes.tolist(), symbols_of_rows.lexicon.classes)
 
 
 def slots(text: str) -> dict[str, str]:
     """Slot name -> canonical value as JSON text."""
     rows = normalised_text.step(pl.DataFrame({"row": [0], "text": [text]}, schema={"row": pl.UInt32, "text": pl.String}))
-    found = read(rows)
-    parsed = parser.parse(classes_of(found.codes.tolist(), lexicon().classes))
+    found = read(rows, WORLDS_READ)
+    parsed = parser.parse(classes_of(found.codes.tolist(), found.lexicon.classes), WORLDS_READ)
     assert isinstance(parsed, Parse), parsed
     kinds = {slot.name: slot.kind for slot in WORLDS[parsed.world].intents[parsed.intent].slots}
     return {name: token_value(found, int(found.tokens[at]), (parsed.world, kinds[name])) for name, at in parsed.slots}
@@ -67,24 +70,26 @@ def test_a_mere_number_is_a_value_only_in_its_role() -> None:
     ],
 )
 def test_what_cannot_be_explained_says_why(text: str, reason: str) -> None:
-    assert parser.parse(symbols(text)) == reason
+    assert parser.parse(symbols(text), WORLDS_READ) == reason
 
 
 def test_the_best_explanation_does_not_depend_on_the_order_of_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["close order o17", "which way from Willow Park to Crane Museum", "明天昆明天气怎么样", "buy the cheapest lamp for u07"]
-    before = [parser.parse(symbols(text)) for text in texts]
+    before = [parser.parse(symbols(text), WORLDS_READ) for text in texts]
     ordinary = parser.fitting
 
-    def reversed_fitting(cues: int, kinds: int):
-        found, is_short = ordinary(cues, kinds)
+    def reversed_fitting(worlds, cues: int, kinds: int):
+        found, is_short = ordinary(worlds, cues, kinds)
         return tuple((-order, *rest) for order, *rest in reversed(found)), is_short
 
     monkeypatch.setattr(parser, "fitting", reversed_fitting)
-    assert [parser.parse(symbols(text)) for text in texts] == before
+    assert [parser.parse(symbols(text), WORLDS_READ) for text in texts] == before
 
 
 def test_every_intent_has_a_rule_and_every_rule_names_cues_that_exist() -> None:
-    assert {(rule.world, rule.intent) for rule in rules()} == {(world, name) for world in GROUNDED for name in WORLDS[world].intents}
+    assert {(rule.world, rule.intent) for rule in rules(WORLDS_READ)} == {
+        (world, name) for world in GROUNDED for name in WORLDS[world].intents
+    }
     for world in GROUNDED:
         grounding = load_grounding(WORLDS[world])
         named = {cue for given in grounding.intents.values() for key in given if key != "last" for cue in given[key]}
@@ -102,7 +107,7 @@ def test_synonyms_name_values_that_exist() -> None:
 
 
 def test_incomplete_requests_are_near_something() -> None:
-    leaf_of = {f"{rule.world}/{rule.intent}": rule.leaf for rule in rules()}
-    assert nearest(symbols("directions please"), leaf_of) == "planning_and_decision.route_planning"
-    assert nearest(symbols("directions please"), {}) is None
-    assert nearest(symbols("zorgblat"), leaf_of) is None
+    leaf_of = {f"{rule.world}/{rule.intent}": rule.leaf for rule in rules(WORLDS_READ)}
+    assert nearest(symbols("directions please"), leaf_of, WORLDS_READ) == "planning_and_decision.route_planning"
+    assert nearest(symbols("directions please"), {}, WORLDS_READ) is None
+    assert nearest(symbols("zorgblat"), leaf_of, WORLDS_READ) is None

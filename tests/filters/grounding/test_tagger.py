@@ -4,8 +4,14 @@ import polars as pl
 import pytest
 
 from filters import normalised_text
-from filters.grounding.lexicon import GAP, lexicon, prepare_texts
-from filters.grounding.tagger import Symbols, read, token_value
+from filters.grounded_worlds import grounded_worlds
+from filters.grounding.lexicon import GAP, prepare_texts
+from filters.grounding.tagger import Symbols, token_value
+from filters.grounding.tagger import read as read_in
+
+
+def read(rows: pl.DataFrame) -> Symbols:
+    return read_in(rows, grounded_worlds())
 
 
 def rows_of(*texts: str) -> pl.DataFrame:
@@ -15,7 +21,7 @@ def rows_of(*texts: str) -> pl.DataFrame:
 def values(text: str, world: str, kind: str) -> list[str]:
     """The canonical values of that kind that a text mentions, in order."""
     found: Symbols = read(rows_of(text))
-    classes = lexicon().classes
+    classes = found.lexicon.classes
     return [
         token_value(found, token, (world, kind))
         for code, token in zip(found.codes.tolist(), found.tokens.tolist(), strict=True)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from filters.grounded_worlds import grounded_worlds
 from filters.grounding.tool_reach import Reach, ReachConfig, load, nearest, nearest_clusters, step, tool_texts
 from storage.records import JSON, Tool
 from storage.store import Store
@@ -20,7 +21,7 @@ from synth.engines.encoder import Vectors, encode
 from synth.worlds import GROUNDED, WORLDS
 
 CONFIG = ReachConfig()
-READ = {name: WORLDS[name] for name in GROUNDED}
+READ = grounded_worlds()
 
 
 def tool(name: str, description: str, *parameters: str, server: str = "clinic") -> Tool:
