@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from synth.worlds.base import Intent
 from synth.worlds.city.intents import about, find_places, policy_questions, routes, travel, trips, unaided
+from synth.worlds.city.intents.base import CityIntent
 
-_CLASSES: tuple[type[Intent], ...] = (
+_SOLVABLE: tuple[type[CityIntent], ...] = (
     find_places.PoiSearchNear, find_places.PoiSearchInDistrict, find_places.ExploreAround, about.TopList, find_places.MeetInTheMiddle,
     find_places.MeetAndGo, find_places.AlongRoute, about.PlaceDetails, about.PlaceReputation, about.ComparePlaces, about.AreaSummary,
     routes.Route, routes.ArriveBy, routes.StopsRoute, routes.CompareRoutes, routes.CompareModes, routes.ReachInTime, routes.TransitRoute,
@@ -13,10 +14,12 @@ _CLASSES: tuple[type[Intent], ...] = (
     travel.TrainSchedule, travel.FlightPrice, travel.RoundTripCost, travel.TrainOrFlight, travel.BudgetTravel, travel.CompareDestinations,
     travel.DestinationIdeas, travel.DestinationFor, travel.WeatherNow, travel.WeatherInDistrict, travel.WeatherInCity,
     policy_questions.TravelPolicy, policy_questions.OpeningRule, policy_questions.EntryRequirement, policy_questions.LineStatus,
-    unaided.SystemControl, unaided.RemindMe, unaided.TrafficAlert, unaided.BookTickets, unaided.BookRoom, unaided.RouteWithoutOrigin,
-    unaided.TicketsWithoutOrigin, unaided.ForecastWithoutPlace, unaided.TicketsBeyondHorizon, unaided.ForecastBeyondHorizon,
-    unaided.ImpossibleWish, unaided.ImpossibleWishInDistrict, unaided.CompareGivenPrices, unaided.CompareGivenTimes, unaided.FitsGivenTime,
-    unaided.NearestOfGiven,
 )  # fmt: skip
 
-INTENTS: dict[str, Intent] = {intent.name: intent() for intent in _CLASSES}
+_FROM_CONVERSATION: tuple[type[CityIntent], ...] = (
+    unaided.CompareGivenPrices, unaided.CompareGivenTimes, unaided.FitsGivenTime, unaided.NearestOfGiven,
+)  # fmt: skip
+
+INTENTS: dict[str, Intent] = {
+    intent.name: intent for intent in (*(kind() for kind in _SOLVABLE), *unaided.REFUSALS, *(kind() for kind in _FROM_CONVERSATION))
+}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from synth.worlds.base import Shape
-from synth.worlds.city.intents.base import FORECAST, RANKING, SEARCH, WEB, CityIntent, Given, Steps, optional, required
+from synth.worlds.city.intents.base import FORECAST, LOCATE_TWO_OR_THREE, RANKING, SEARCH, WEB, CityIntent, Step, optional, required
 from synth.worlds.city.intents.plan_parts import Row, Slots, both, distinct, forecast, locate, misfit, name_of, rows_of, tell_weather
 from synth.worlds.city.intents.web import look_up
 from synth.worlds.city.plan_recorder import Script
@@ -18,11 +17,7 @@ class TopList(CityIntent):
     domain = "information"
     slots = required(category="category", district="district") + optional(limit="count")
     objects = frozenset({"category"})
-
-    def shape(self, slot_names: Given) -> Shape:
-        steps = Steps()
-        steps.add(RANKING)
-        return steps.shape
+    steps = (Step(RANKING),)
 
     def report(self, script: Script, slots: Slots) -> None:
         leaders = rank(script, slots["category"], slots["district"], slots.get("limit"))
@@ -38,11 +33,7 @@ class PlaceDetails(CityIntent):
     domain = "map"
     slots = required(place="place", attribute="attribute")
     objects = frozenset({"place", "attribute"})
-
-    def shape(self, slot_names: Given) -> Shape:
-        steps = Steps()
-        steps.add(SEARCH)
-        return steps.shape
+    steps = (Step(SEARCH),)
 
     def report(self, script: Script, slots: Slots) -> None:
         row = locate(script, slots["place"])
@@ -75,11 +66,7 @@ class PlaceReputation(CityIntent):
     domain = "map"
     slots = required(place="place")
     objects = frozenset({"place"})
-
-    def shape(self, slot_names: Given) -> Shape:
-        steps = Steps()
-        steps.add(SEARCH)
-        return steps.shape
+    steps = (Step(SEARCH),)
 
     def report(self, script: Script, slots: Slots) -> None:
         row = locate(script, slots["place"])
@@ -97,11 +84,7 @@ class ComparePlaces(CityIntent):
     domain = "map"
     slots = required(place_a="place", place_b="place", criterion="poi_criterion") + optional(place_c="place")
     objects = frozenset({"place_a"})
-
-    def shape(self, slot_names: Given) -> Shape:
-        steps = Steps()
-        steps.locate(3 if "place_c" in slot_names else 2)
-        return steps.shape
+    steps = LOCATE_TWO_OR_THREE
 
     def report(self, script: Script, slots: Slots) -> None:
         keys = [slots[name] for name in ("place_a", "place_b", "place_c") if name in slots]
@@ -129,17 +112,7 @@ class AreaSummary(CityIntent):
     domain = "information"
     slots = required(district="district") + optional(category="category", theme="theme", date="date")
     objects = frozenset({"district"})
-
-    def shape(self, slot_names: Given) -> Shape:
-        steps = Steps()
-        steps.add(WEB)
-        if "category" in slot_names:
-            steps.add(RANKING)
-        if "theme" in slot_names:
-            steps.add(SEARCH)
-        if "date" in slot_names:
-            steps.add(FORECAST)
-        return steps.shape
+    steps = (Step(WEB), Step(RANKING, when={"category"}), Step(SEARCH, when={"theme"}), Step(FORECAST, when={"date"}))
 
     def report(self, script: Script, slots: Slots) -> None:
         district = label("district", slots["district"], script.language)

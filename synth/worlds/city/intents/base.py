@@ -1,13 +1,14 @@
-"""What every intent of the city shares: slots, shapes, constraint counts, and how a plan is really executed while it is written.
+"""What every intent of the city shares: slots, steps, constraint counts, and how a plan is executed while it is written.
 
-One idea: an intent's `report` runs its calls in the world through a `Script`, which records them, and says its answer sentence by
-sentence, each with the facts in it; nothing is known to the expert that an observation did not show.
+One idea: an intent's `report` makes its calls in the world through a `Script`, which records them, and writes its answer sentence by
+sentence, each with the facts in it; so the expert states nothing that no observation showed. `steps` declares the same calls without a
+world; a test compares the two.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import ClassVar
 
 from storage.records import JSON, Language, Plan, RefusalReason, Success
@@ -41,23 +42,18 @@ def optional(**kinds: str) -> tuple[Slot, ...]:
     return tuple(Slot(name, kind, False, kind in _ENTITY_KINDS) for name, kind in kinds.items())
 
 
-class Steps:
-    """A shape under construction: `add` returns the index of the new call."""
+class Step:
+    """One call of a plan, known from the frame alone.
 
-    def __init__(self) -> None:
-        self._calls: list[tuple[str, tuple[int, ...]]] = []
+    parents: positions in the intent's `steps` of the calls whose results this one uses; steps that are not taken do not count.
+    when: slots that must all be given for the call to be made.
+    """
 
-    def add(self, tool: str, *parents: int) -> int:
-        self._calls.append((tool, tuple(sorted(set(parents)))))
-        return len(self._calls) - 1
+    def __init__(self, tool: str, *parents: int, when: Set[str] = frozenset()) -> None:
+        self.tool, self.parents, self.when = tool, parents, when
 
-    def locate(self, count: int) -> list[int]:
-        """`count` searches for named places, none of which needs another."""
-        return [self.add(SEARCH) for _ in range(count)]
 
-    @property
-    def shape(self) -> Shape:
-        return Shape(tuple(self._calls))
+LOCATE_TWO_OR_THREE = (Step(SEARCH), Step(SEARCH), Step(SEARCH, when={"place_c"}))
 
 
 class CityIntent(Intent):
@@ -65,6 +61,17 @@ class CityIntent(Intent):
 
     objects: ClassVar[frozenset[str]] = frozenset()
     """Slots that say what the job is about; every other given slot is a constraint on it (P6)."""
+    steps: ClassVar[tuple[Step, ...]] = ()
+    """The calls that `report` makes, in order."""
+
+    def shape(self, slot_names: Given) -> Shape:
+        places: dict[int, int] = {}
+        calls: list[tuple[str, tuple[int, ...]]] = []
+        for position, step in enumerate(self.steps):
+            if step.when <= slot_names:
+                places[position] = len(calls)
+                calls.append((step.tool, tuple(places[parent] for parent in step.parents if parent in places)))
+        return Shape(tuple(calls))
 
     def constraints(self, slot_names: Given) -> int:
         return len(slot_names - self.objects)
@@ -87,12 +94,18 @@ class CityIntent(Intent):
 
 
 class RefusalIntent(Intent):
-    """An intent that can never be done: the plan is the answer that says why."""
+    """A request that can never be done: the plan is the answer that says why.
 
-    refusal: RefusalReason | None
-    detail_en: ClassVar[str]
-    detail_zh: ClassVar[str]
-    domain = "map"
+    answers: English, Chinese.
+    """
+
+    refusal: RefusalReason
+
+    def __init__(
+        self, name: str, leaf: str, slots: tuple[Slot, ...], refusal: RefusalReason, answers: tuple[str, str], domain: str = "map"
+    ) -> None:
+        self.name, self.leaf, self.slots, self.refusal, self.domain = name, leaf, slots, refusal, domain
+        self._answers = answers
 
     def shape(self, slot_names: Given) -> Shape:
         return Shape(())
@@ -101,5 +114,4 @@ class RefusalIntent(Intent):
         return 0
 
     def solve(self, world: World, slots: Mapping[str, JSON], language: Language) -> Solution:
-        assert self.refusal is not None
-        return Solution(Plan(answer=self.detail_en if language == "en" else self.detail_zh), Success(refusal=self.refusal))
+        return Solution(Plan(answer=self._answers[0 if language == "en" else 1]), Success(refusal=self.refusal))

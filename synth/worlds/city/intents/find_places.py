@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from synth.worlds.base import Shape
 from synth.worlds.city.intents.base import (
     ALONG,
     CENTRAL,
     FORECAST,
+    LOCATE_TWO_OR_THREE,
     ROUTES,
     SEARCH,
     CityIntent,
     Given,
-    Steps,
+    Step,
     optional,
     required,
 )
@@ -47,6 +47,7 @@ _FILTERS = {
     "sort": "poi_sort",
     "limit": "count",
 }
+_SEARCH_NEAR = (Step(SEARCH), Step(SEARCH, 0))
 
 
 class PoiSearchNear(CityIntent):
@@ -57,11 +58,7 @@ class PoiSearchNear(CityIntent):
     domain = "map"
     slots = required(category="category", place="place") + optional(radius="distance_m", **_FILTERS)
     objects = frozenset({"category"})
-
-    def shape(self, slot_names: Given) -> Shape:
-        steps = Steps()
-        steps.add(SEARCH, steps.add(SEARCH))
-        return steps.shape
+    steps = _SEARCH_NEAR
 
     def report(self, script: Script, slots: Slots) -> None:
         start = locate(script, slots["place"])
@@ -76,11 +73,7 @@ class PoiSearchInDistrict(CityIntent):
     domain = "map"
     slots = required(category="category", district="district") + optional(**_FILTERS)
     objects = frozenset({"category"})
-
-    def shape(self, slot_names: Given) -> Shape:
-        steps = Steps()
-        steps.add(SEARCH)
-        return steps.shape
+    steps = (Step(SEARCH),)
 
     def report(self, script: Script, slots: Slots) -> None:
         if slots.get("sort") == "distance":
@@ -102,11 +95,7 @@ class ExploreAround(CityIntent):
         radius="distance_m", min_rating="rating", feature="feature", open_now="open_now", sort="poi_sort", limit="count"
     )
     objects = frozenset({"theme"})
-
-    def shape(self, slot_names: Given) -> Shape:
-        steps = Steps()
-        steps.add(SEARCH, steps.add(SEARCH))
-        return steps.shape
+    steps = _SEARCH_NEAR
 
     def report(self, script: Script, slots: Slots) -> None:
         start = locate(script, slots["place"])
@@ -130,11 +119,7 @@ class MeetInTheMiddle(CityIntent):
         limit="count",
     )
     objects = frozenset({"category"})
-
-    def shape(self, slot_names: Given) -> Shape:
-        steps = Steps()
-        steps.add(CENTRAL, *steps.locate(3 if "place_c" in slot_names else 2))
-        return steps.shape
+    steps = (*LOCATE_TWO_OR_THREE, Step(CENTRAL, 0, 1, 2))
 
     def has_conflict(self, slot_names: Given) -> bool:
         return "place_c" in slot_names or super().has_conflict(slot_names)
@@ -163,16 +148,14 @@ class MeetAndGo(CityIntent):
         date="date",
     )
     objects = frozenset({"category"})
-
-    def shape(self, slot_names: Given) -> Shape:
-        steps = Steps()
-        homes = steps.locate(3 if "place_c" in slot_names else 2)
-        central = steps.add(CENTRAL, *homes)
-        for home in homes:
-            steps.add(ROUTES, home, central)
-        if "date" in slot_names:
-            steps.add(FORECAST, central)
-        return steps.shape
+    steps = (
+        *LOCATE_TWO_OR_THREE,
+        Step(CENTRAL, 0, 1, 2),
+        Step(ROUTES, 0, 3),
+        Step(ROUTES, 1, 3),
+        Step(ROUTES, 2, 3, when={"place_c"}),
+        Step(FORECAST, 3, when={"date"}),
+    )
 
     def has_conflict(self, slot_names: Given) -> bool:
         return "place_c" in slot_names or super().has_conflict(slot_names)
@@ -201,11 +184,7 @@ class AlongRoute(CityIntent):
         mode="along_mode", buffer="distance_m", feature="feature", open_now="open_now", limit="count"
     )
     objects = frozenset({"category"})
-
-    def shape(self, slot_names: Given) -> Shape:
-        steps = Steps()
-        steps.add(ALONG, *steps.locate(2))
-        return steps.shape
+    steps = (Step(SEARCH), Step(SEARCH), Step(ALONG, 0, 1))
 
     def report(self, script: Script, slots: Slots) -> None:
         distinct(slots["origin"], slots["destination"])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from synth.worlds.base import Shape
-from synth.worlds.city.intents.base import WEB, CityIntent, Given, required
+from synth.worlds.city.intents.base import WEB, CityIntent, Step, required
 from synth.worlds.city.intents.plan_parts import Slots, tell_one_of
 from synth.worlds.city.intents.web import look_up, tell_opening, tell_policy
 from synth.worlds.city.map.transit import STATUSES
@@ -13,9 +12,7 @@ from synth.worlds.city.vocabulary import label
 
 class _WebIntent(CityIntent):
     domain = "information"
-
-    def shape(self, slot_names: Given) -> Shape:
-        return Shape(((WEB, ()),))
+    steps = (Step(WEB),)
 
 
 class TravelPolicy(_WebIntent):

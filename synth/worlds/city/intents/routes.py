@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from synth.worlds.base import Shape
-from synth.worlds.city.intents.base import ROUTES, CityIntent, Given, Steps, optional, required
+from synth.worlds.city.intents.base import ROUTES, SEARCH, CityIntent, Step, optional, required
 from synth.worlds.city.intents.plan_parts import Row, Slots, compute, distinct, locate, misfit, mode_of, moment, tell_one_of, tell_route
 from synth.worlds.city.plan_recorder import Script
 from synth.worlds.city.tools.routing import TRAFFIC
 from synth.worlds.city.vocabulary import MODES
 
 _ENDS = frozenset({"origin", "destination"})
-
-
-def _one_route(places: int) -> Shape:
-    steps = Steps()
-    steps.add(ROUTES, *steps.locate(places))
-    return steps.shape
+_ROUTE = (Step(SEARCH), Step(SEARCH), Step(ROUTES, 0, 1))
+_ROUTE_BY_WAYPOINT = (Step(SEARCH), Step(SEARCH, when={"waypoint"}), Step(SEARCH), Step(ROUTES, 0, 1, 2))
 
 
 def _stops(script: Script, slots: Slots, *names: str) -> list[Row]:
@@ -40,9 +35,7 @@ class Route(CityIntent):
     domain = "map"
     slots = required(origin="place", destination="place") + optional(mode="mode", waypoint="place", depart="clock", preference="preference")
     objects = _ENDS
-
-    def shape(self, slot_names: Given) -> Shape:
-        return _one_route(3 if "waypoint" in slot_names else 2)
+    steps = _ROUTE_BY_WAYPOINT
 
     def report(self, script: Script, slots: Slots) -> None:
         stops = _stops(script, slots, "origin", "waypoint", "destination")
@@ -58,9 +51,7 @@ class ArriveBy(CityIntent):
     domain = "map"
     slots = required(origin="place", destination="place", arrive="clock") + optional(mode="mode", waypoint="place")
     objects = _ENDS
-
-    def shape(self, slot_names: Given) -> Shape:
-        return _one_route(3 if "waypoint" in slot_names else 2)
+    steps = _ROUTE_BY_WAYPOINT
 
     def report(self, script: Script, slots: Slots) -> None:
         stops = _stops(script, slots, "origin", "waypoint", "destination")
@@ -81,9 +72,7 @@ class StopsRoute(CityIntent):
         stop_c="place", mode="mode", depart="clock", preference="preference"
     )
     objects = _ENDS
-
-    def shape(self, slot_names: Given) -> Shape:
-        return _one_route(5 if "stop_c" in slot_names else 4)
+    steps = (*[Step(SEARCH)] * 3, Step(SEARCH, when={"stop_c"}), Step(SEARCH), Step(ROUTES, 0, 1, 2, 3, 4))
 
     def report(self, script: Script, slots: Slots) -> None:
         stops = _stops(script, slots, "origin", "stop_a", "stop_b", "stop_c", "destination")
@@ -99,13 +88,7 @@ class CompareRoutes(CityIntent):
     domain = "map"
     slots = required(origin="place", destination="place", preference="preference") + optional(waypoint="place", depart="clock")
     objects = _ENDS
-
-    def shape(self, slot_names: Given) -> Shape:
-        steps = Steps()
-        places = steps.locate(3 if "waypoint" in slot_names else 2)
-        steps.add(ROUTES, *places)
-        steps.add(ROUTES, *places)
-        return steps.shape
+    steps = (*_ROUTE_BY_WAYPOINT, Step(ROUTES, 0, 1, 2))
 
     def report(self, script: Script, slots: Slots) -> None:
         stops = _stops(script, slots, "origin", "waypoint", "destination")
@@ -131,9 +114,7 @@ class CompareModes(CityIntent):
     domain = "map"
     slots = required(origin="place", destination="place", mode_a="mode", mode_b="mode") + optional(mode_c="mode", depart="clock")
     objects = _ENDS
-
-    def shape(self, slot_names: Given) -> Shape:
-        return _one_route(2)
+    steps = _ROUTE
 
     def report(self, script: Script, slots: Slots) -> None:
         modes = [slots[name] for name in ("mode_a", "mode_b", "mode_c") if name in slots]
@@ -159,9 +140,7 @@ class ReachInTime(CityIntent):
     domain = "map"
     slots = required(origin="place", destination="place", minutes="minutes") + optional(mode="mode", depart="clock", waypoint="place")
     objects = _ENDS
-
-    def shape(self, slot_names: Given) -> Shape:
-        return _one_route(3 if "waypoint" in slot_names else 2)
+    steps = _ROUTE_BY_WAYPOINT
 
     def report(self, script: Script, slots: Slots) -> None:
         stops = _stops(script, slots, "origin", "waypoint", "destination")
@@ -178,9 +157,7 @@ class TransitRoute(CityIntent):
     domain = "map"
     slots = required(origin="place", destination="place") + optional(depart="clock")
     objects = _ENDS
-
-    def shape(self, slot_names: Given) -> Shape:
-        return _one_route(2)
+    steps = _ROUTE
 
     def report(self, script: Script, slots: Slots) -> None:
         route = compute(script, _stops(script, slots, "origin", "destination"), "transit", departure_time=moment(slots))[0]
@@ -203,9 +180,7 @@ class TransitFare(CityIntent):
     domain = "map"
     slots = required(origin="place", destination="place")
     objects = _ENDS
-
-    def shape(self, slot_names: Given) -> Shape:
-        return _one_route(2)
+    steps = _ROUTE
 
     def report(self, script: Script, slots: Slots) -> None:
         route = compute(script, _stops(script, slots, "origin", "destination"), "transit")[0]
@@ -223,9 +198,7 @@ class TrafficStatus(CityIntent):
     domain = "map"
     slots = required(origin="place", destination="place") + optional(depart="clock", preference="preference")
     objects = _ENDS
-
-    def shape(self, slot_names: Given) -> Shape:
-        return _one_route(2)
+    steps = _ROUTE
 
     def report(self, script: Script, slots: Slots) -> None:
         stops = _stops(script, slots, "origin", "destination")

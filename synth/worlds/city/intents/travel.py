@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from synth.worlds.base import Shape
-from synth.worlds.city.intents.base import CONDITIONS, FLIGHTS, FORECAST, SEARCH, TRAINS, WEB, CityIntent, Given, Steps, optional, required
+from typing import ClassVar
+
+from synth.worlds.city.intents.base import CONDITIONS, FLIGHTS, FORECAST, SEARCH, TRAINS, WEB, CityIntent, Step, optional, required
 from synth.worlds.city.intents.plan_parts import (
     Row,
     Slots,
@@ -27,45 +28,36 @@ _SCHEDULES = "dynamic_information.realtime_traffic_and_transit.public_transit_sc
 _PRICES = "dynamic_information.dynamic_pricing_and_availability"
 
 
-def _calls(*tools: str) -> Shape:
-    steps = Steps()
-    for tool in tools:
-        steps.add(tool)
-    return steps.shape
+class _BestDeparture(CityIntent):
+    """The best departure of one kind between two cities."""
+
+    domain = "travel"
+    slots = required(city_from="city", city_to="city", date="date") + optional(days="days", pick="travel_pick")
+    objects = _PAIR
+    usual_pick: ClassVar[str]
+    """What best means where the request does not say."""
+
+    def report(self, script: Script, slots: Slots) -> None:
+        best = departures(script, self.steps[0].tool, slots["city_from"], slots["city_to"], slots["date"], slots.get("days"))
+        tell_departure(script, best, slots.get("pick", self.usual_pick), with_date="days" in slots)
 
 
-class TrainSchedule(CityIntent):
+class TrainSchedule(_BestDeparture):
     """The earliest train from A to B on Friday."""
 
     name = "train_schedule"
     leaf = _SCHEDULES
-    domain = "travel"
-    slots = required(city_from="city", city_to="city", date="date") + optional(days="days", pick="travel_pick")
-    objects = _PAIR
-
-    def shape(self, slot_names: Given) -> Shape:
-        return _calls(TRAINS)
-
-    def report(self, script: Script, slots: Slots) -> None:
-        best = departures(script, TRAINS, slots["city_from"], slots["city_to"], slots["date"], slots.get("days"))
-        tell_departure(script, best, slots.get("pick", "earliest"), with_date="days" in slots)
+    steps = (Step(TRAINS),)
+    usual_pick = "earliest"
 
 
-class FlightPrice(CityIntent):
+class FlightPrice(_BestDeparture):
     """The lowest air fare from A to B within three days of Friday."""
 
     name = "flight_price"
     leaf = _PRICES
-    domain = "travel"
-    slots = required(city_from="city", city_to="city", date="date") + optional(days="days", pick="travel_pick")
-    objects = _PAIR
-
-    def shape(self, slot_names: Given) -> Shape:
-        return _calls(FLIGHTS)
-
-    def report(self, script: Script, slots: Slots) -> None:
-        best = departures(script, FLIGHTS, slots["city_from"], slots["city_to"], slots["date"], slots.get("days"))
-        tell_departure(script, best, slots.get("pick", "cheapest"), with_date="days" in slots)
+    steps = (Step(FLIGHTS),)
+    usual_pick = "cheapest"
 
 
 class RoundTripCost(CityIntent):
@@ -76,9 +68,7 @@ class RoundTripCost(CityIntent):
     domain = "travel"
     slots = required(city_from="city", city_to="city", date="date", return_date="date") + optional(pick="travel_pick")
     objects = _PAIR
-
-    def shape(self, slot_names: Given) -> Shape:
-        return _calls(TRAINS, TRAINS)
+    steps = (Step(TRAINS), Step(TRAINS))
 
     def report(self, script: Script, slots: Slots) -> None:
         if slots["return_date"] <= slots["date"]:
@@ -96,9 +86,7 @@ class TrainOrFlight(CityIntent):
     domain = "travel"
     slots = required(city_from="city", city_to="city", date="date", pick="fare_pick")
     objects = _PAIR
-
-    def shape(self, slot_names: Given) -> Shape:
-        return _calls(TRAINS, FLIGHTS)
+    steps = (Step(TRAINS), Step(FLIGHTS))
 
     def report(self, script: Script, slots: Slots) -> None:
         pick = slots["pick"]
@@ -120,9 +108,7 @@ class BudgetTravel(CityIntent):
     domain = "travel"
     slots = required(city_from="city", city_to="city", date="date", price="price") + optional(days="days")
     objects = _PAIR
-
-    def shape(self, slot_names: Given) -> Shape:
-        return _calls(TRAINS)
+    steps = (Step(TRAINS),)
 
     def report(self, script: Script, slots: Slots) -> None:
         best = departures(script, TRAINS, slots["city_from"], slots["city_to"], slots["date"], slots.get("days"))
@@ -142,11 +128,14 @@ class CompareDestinations(CityIntent):
     domain = "weather"
     slots = required(city_a="city", city_b="city", date="date") + optional(city_c="city", city_from="city")
     objects = frozenset({"city_a"})
-
-    def shape(self, slot_names: Given) -> Shape:
-        count = 3 if "city_c" in slot_names else 2
-        with_trains = "city_from" in slot_names
-        return _calls(*[FORECAST] * count, *[TRAINS] * (count if with_trains else 0))
+    steps = (
+        Step(FORECAST),
+        Step(FORECAST),
+        Step(FORECAST, when={"city_c"}),
+        Step(TRAINS, when={"city_from"}),
+        Step(TRAINS, when={"city_from"}),
+        Step(TRAINS, when={"city_from", "city_c"}),
+    )
 
     def report(self, script: Script, slots: Slots) -> None:
         cities = [slots[name] for name in ("city_a", "city_b", "city_c") if name in slots]
@@ -176,13 +165,7 @@ class DestinationIdeas(CityIntent):
     domain = "information"
     slots = required(interest="interest") + optional(date="date")
     objects = frozenset({"interest"})
-
-    def shape(self, slot_names: Given) -> Shape:
-        steps = Steps()
-        guide = steps.add(WEB)
-        if "date" in slot_names:
-            steps.add(FORECAST, guide)
-        return steps.shape
+    steps = (Step(WEB), Step(FORECAST, 0, when={"date"}))
 
     def report(self, script: Script, slots: Slots) -> None:
         city = _recommended_city(script, slots["interest"])
@@ -200,18 +183,13 @@ class DestinationFor(CityIntent):
         pick="travel_pick", price_max="price", forecast_days="days", return_date="date", topic="topic"
     )
     objects = frozenset({"interest"})
-
-    def shape(self, slot_names: Given) -> Shape:
-        steps = Steps()
-        guide = steps.add(WEB)
-        steps.add(FLIGHTS, guide)
-        if "return_date" in slot_names:
-            steps.add(FLIGHTS, guide)
-        if "forecast_days" in slot_names:
-            steps.add(FORECAST, guide)
-        if "topic" in slot_names:
-            steps.add(WEB)
-        return steps.shape
+    steps = (
+        Step(WEB),
+        Step(FLIGHTS, 0),
+        Step(FLIGHTS, 0, when={"return_date"}),
+        Step(FORECAST, 0, when={"forecast_days"}),
+        Step(WEB, when={"topic"}),
+    )
 
     def report(self, script: Script, slots: Slots) -> None:
         city, home = _recommended_city(script, slots["interest"]), slots["city_from"]
@@ -238,11 +216,7 @@ class WeatherNow(CityIntent):
     domain = "weather"
     slots = required(place="place")
     objects = frozenset({"place"})
-
-    def shape(self, slot_names: Given) -> Shape:
-        steps = Steps()
-        steps.add(CONDITIONS, steps.add(SEARCH))
-        return steps.shape
+    steps = (Step(SEARCH), Step(CONDITIONS, 0))
 
     def report(self, script: Script, slots: Slots) -> None:
         start = locate(script, slots["place"])
@@ -254,36 +228,32 @@ class WeatherNow(CityIntent):
         script.say(f"It is {now['condition']}, {now['temperature_c']} degrees.", f"现在{now['condition_zh']}，{now['temperature_c']}度。")
 
 
-class WeatherInDistrict(CityIntent):
+class _RegionWeather(CityIntent):
+    """The forecast for a region, which is the first slot."""
+
+    leaf = "dynamic_information.realtime_weather"
+    domain = "weather"
+    steps = (Step(FORECAST),)
+
+    def report(self, script: Script, slots: Slots) -> None:
+        kind = self.slots[0].kind
+        tell_weather(script, forecast(script, label(kind, slots[kind], script.language), slots["date"], slots.get("days")))
+
+
+class WeatherInDistrict(_RegionWeather):
     """Tomorrow's weather in Riverside District."""
 
     name = "weather_in_district"
-    leaf = "dynamic_information.realtime_weather"
-    domain = "weather"
     slots = required(district="district", date="date") + optional(days="days")
     objects = frozenset({"district"})
 
-    def shape(self, slot_names: Given) -> Shape:
-        return _calls(FORECAST)
 
-    def report(self, script: Script, slots: Slots) -> None:
-        tell_weather(script, forecast(script, label("district", slots["district"], script.language), slots["date"], slots.get("days")))
-
-
-class WeatherInCity(CityIntent):
+class WeatherInCity(_RegionWeather):
     """The weather in Kunming from Friday on, for three days."""
 
     name = "weather_in_city"
-    leaf = "dynamic_information.realtime_weather"
-    domain = "weather"
     slots = required(city="city", date="date") + optional(days="days")
     objects = frozenset({"city"})
-
-    def shape(self, slot_names: Given) -> Shape:
-        return _calls(FORECAST)
-
-    def report(self, script: Script, slots: Slots) -> None:
-        tell_weather(script, forecast(script, label("city", slots["city"], script.language), slots["date"], slots.get("days")))
 
 
 def _recommended_city(script: Script, interest: str) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from synth.worlds.base import Shape
 from synth.worlds.city.intents.about import rank
-from synth.worlds.city.intents.base import FORECAST, RANKING, ROUTES, SEARCH, TRAINS, WEB, CityIntent, Given, Steps, optional, required
+from synth.worlds.city.intents.base import FORECAST, RANKING, ROUTES, SEARCH, TRAINS, WEB, CityIntent, Given, Step, optional, required
 from synth.worlds.city.intents.plan_parts import (
     Row,
     Slots,
@@ -66,15 +65,7 @@ class RouteToBestNearby(CityIntent):
         date="date",
     )
     objects = frozenset({"origin", "category"})
-
-    def shape(self, slot_names: Given) -> Shape:
-        steps = Steps()
-        origin = steps.add(SEARCH)
-        best = steps.add(SEARCH, steps.add(SEARCH))
-        steps.add(ROUTES, origin, best)
-        if "date" in slot_names:
-            steps.add(FORECAST, best)
-        return steps.shape
+    steps = (Step(SEARCH), Step(SEARCH), Step(SEARCH, 1), Step(ROUTES, 0, 2), Step(FORECAST, 2, when={"date"}))
 
     def report(self, script: Script, slots: Slots) -> None:
         distinct(slots["origin"], slots["place"])
@@ -104,16 +95,7 @@ class HalfDayTrip(CityIntent):
         date="date",
     )
     objects = frozenset({"category_a", "category_b"})
-
-    def shape(self, slot_names: Given) -> Shape:
-        steps = Steps()
-        start = steps.add(SEARCH)
-        first = steps.add(SEARCH, start)
-        second = steps.add(SEARCH, first)
-        steps.add(ROUTES, start, first, second)
-        if "date" in slot_names:
-            steps.add(FORECAST, start)
-        return steps.shape
+    steps = (Step(SEARCH), Step(SEARCH, 0), Step(SEARCH, 1), Step(ROUTES, 0, 1, 2), Step(FORECAST, 0, when={"date"}))
 
     def report(self, script: Script, slots: Slots) -> None:
         distinct(slots["category_a"], slots["category_b"])
@@ -143,18 +125,15 @@ class DayTrip(CityIntent):
         venue="venue",
     )
     objects = frozenset({"category_a", "category_b", "category_c"})
-
-    def shape(self, slot_names: Given) -> Shape:
-        steps = Steps()
-        start = steps.add(SEARCH)
-        first = steps.add(SEARCH, start)
-        second = steps.add(SEARCH, first)
-        third = steps.add(SEARCH, second)
-        steps.add(ROUTES, start, first, second, third)
-        steps.add(FORECAST, start)
-        if "venue" in slot_names:
-            steps.add(WEB)
-        return steps.shape
+    steps = (
+        Step(SEARCH),
+        Step(SEARCH, 0),
+        Step(SEARCH, 1),
+        Step(SEARCH, 2),
+        Step(ROUTES, 0, 1, 2, 3),
+        Step(FORECAST, 0),
+        Step(WEB, when={"venue"}),
+    )
 
     def report(self, script: Script, slots: Slots) -> None:
         distinct(slots["category_a"], slots["category_b"], slots["category_c"])
@@ -186,23 +165,17 @@ class LongTrip(CityIntent):
         ranking="category",
     )
     objects = frozenset({"category"})
-
-    def shape(self, slot_names: Given) -> Shape:
-        steps = Steps()
-        steps.add(TRAINS)
-        steps.add(TRAINS)
-        steps.add(FORECAST)
-        hotel = steps.add(SEARCH)
-        place = steps.add(SEARCH, hotel)
-        stops = [hotel, place]
-        if "place" in slot_names:
-            stops.append(steps.add(SEARCH))
-        steps.add(ROUTES, *stops)
-        if "ranking" in slot_names:
-            steps.add(RANKING)
-        if "topic" in slot_names:
-            steps.add(WEB)
-        return steps.shape
+    steps = (
+        Step(TRAINS),
+        Step(TRAINS),
+        Step(FORECAST),
+        Step(SEARCH),
+        Step(SEARCH, 3),
+        Step(SEARCH, when={"place"}),
+        Step(ROUTES, 3, 4, 5),
+        Step(RANKING, when={"ranking"}),
+        Step(WEB, when={"topic"}),
+    )
 
     def has_conflict(self, slot_names: Given) -> bool:
         return {"hotel_price_max", "min_rating"} <= slot_names or super().has_conflict(slot_names)
@@ -253,13 +226,7 @@ class RainPlan(CityIntent):
         radius="distance_m", min_rating="rating", price_max="price", sort="poi_sort", feature="feature"
     )
     objects = frozenset({"category"})
-
-    def shape(self, slot_names: Given) -> Shape:
-        steps = Steps()
-        start = steps.add(SEARCH)
-        steps.add(FORECAST, start)
-        steps.add(SEARCH, start)
-        return steps.shape
+    steps = (Step(SEARCH), Step(FORECAST, 0), Step(SEARCH, 0))
 
     def report(self, script: Script, slots: Slots) -> None:
         start = locate(script, slots["place"])

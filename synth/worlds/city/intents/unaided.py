@@ -6,7 +6,6 @@ The refusal's answer names its reason in plain words; the reasons are those of `
 from __future__ import annotations
 
 from storage.records import RefusalReason
-from synth.worlds.base import Shape
 from synth.worlds.city.intents.base import CityIntent, Given, RefusalIntent, optional, required
 from synth.worlds.city.intents.plan_parts import Slots, distinct
 from synth.worlds.city.intents.routes import tell_whether
@@ -16,150 +15,83 @@ from synth.worlds.city.vocabulary import label
 _BOOKING = "application_interaction.booking_and_payment"
 _SCHEDULES = "dynamic_information.realtime_traffic_and_transit.public_transit_schedules_and_routes"
 
-
-class SystemControl(RefusalIntent):
-    """Turn the volume up."""
-
-    name = "system_control"
-    leaf = "application_interaction.system_control"
-    slots = required(setting="setting")
-    refusal = RefusalReason.MISSING_TOOL
-    detail_en = "I cannot do that: none of my tools controls the app or the device."
-    detail_zh = "我无法完成：没有相应的工具来控制应用或设备。"
-
-
-class RemindMe(RefusalIntent):
-    """Remind me at 18:00 to leave for Willow Park."""
-
-    name = "remind_me"
-    leaf = "application_interaction.notification_trigger"
-    slots = required(place="place", clock="clock") + optional(date="date")
-    refusal = RefusalReason.MISSING_TOOL
-    detail_en = "I cannot do that: none of my tools can set a reminder."
-    detail_zh = "我无法完成：没有相应的工具来设置提醒。"
-
-
-class TrafficAlert(RefusalIntent):
-    """Tell me when the traffic between A and B clears."""
-
-    name = "traffic_alert"
-    leaf = "application_interaction.notification_trigger"
-    slots = required(origin="place", destination="place")
-    refusal = RefusalReason.MISSING_TOOL
-    detail_en = "I cannot do that: none of my tools can send a notification later."
-    detail_zh = "我无法完成：没有相应的工具在稍后发送通知。"
-
-
-class BookTickets(RefusalIntent):
-    """Book two train tickets from A to B for Friday."""
-
-    name = "book_tickets"
-    leaf = _BOOKING
-    domain = "travel"
-    slots = required(city_from="city", city_to="city", date="date") + optional(people="people")
-    refusal = RefusalReason.MISSING_TOOL
-    detail_en = "I can look up trains and flights, but none of my tools books or pays."
-    detail_zh = "我可以查询车次和航班，但没有相应的工具来预订或付款。"
-
-
-class BookRoom(RefusalIntent):
-    """Reserve a room at Lotus Hotel for two nights."""
-
-    name = "book_room"
-    leaf = _BOOKING
-    slots = required(place="place", date="date") + optional(days="days", people="people")
-    refusal = RefusalReason.MISSING_TOOL
-    detail_en = "I cannot do that: none of my tools can make a reservation."
-    detail_zh = "我无法完成：没有相应的工具来预订。"
-
-
-class RouteWithoutOrigin(RefusalIntent):
-    """How long does it take to get to Willow Park?"""
-
-    name = "route_without_origin"
-    leaf = "planning_and_decision.route_planning"
-    slots = required(destination="place") + optional(mode="mode", depart="clock")
-    refusal = RefusalReason.MISSING_INFORMATION
-    detail_en = "I cannot answer yet: please tell me where you start from."
-    detail_zh = "我还无法回答：请告诉我您从哪里出发。"
-
-
-class TicketsWithoutOrigin(RefusalIntent):
-    """Trains to Kunming on Friday, please."""
-
-    name = "tickets_without_origin"
-    leaf = _SCHEDULES
-    domain = "travel"
-    slots = required(city_to="city", date="date")
-    refusal = RefusalReason.MISSING_INFORMATION
-    detail_en = "I cannot answer yet: please tell me which city you leave from."
-    detail_zh = "我还无法回答：请告诉我您从哪个城市出发。"
-
-
-class ForecastWithoutPlace(RefusalIntent):
-    """What will the weather be there on Friday?"""
-
-    name = "forecast_without_place"
-    leaf = "dynamic_information.realtime_weather"
-    domain = "weather"
-    slots = required(date="date") + optional(days="days")
-    refusal = RefusalReason.MISSING_INFORMATION
-    detail_en = "I cannot answer yet: please tell me which place you mean."
-    detail_zh = "我还无法回答：请告诉我您指的是哪个地方。"
-
-
-class TicketsBeyondHorizon(RefusalIntent):
-    """Trains from A to B in 30 days."""
-
-    name = "tickets_beyond_horizon"
-    leaf = _SCHEDULES
-    domain = "travel"
-    slots = required(city_from="city", city_to="city", far_days="far_days")
-    refusal = RefusalReason.RULE
-    detail_en = "That is against the rules: timetables cover a limited period only, and that day lies beyond it."
-    detail_zh = "规定不允许：只能查询有限期限内的班次，而那一天超出了期限。"
-
-
-class ForecastBeyondHorizon(RefusalIntent):
-    """The weather in Kunming in 30 days."""
-
-    name = "forecast_beyond_horizon"
-    leaf = "dynamic_information.realtime_weather"
-    domain = "weather"
-    slots = required(city="city", far_days="far_days")
-    refusal = RefusalReason.RULE
-    detail_en = "That is against the rules: forecasts cover a limited period only, and that day lies beyond it."
-    detail_zh = "规定不允许：只发布有限期限内的天气预报，而那一天超出了期限。"
-
-
-class ImpossibleWish(RefusalIntent):
-    """Make the rain stop at Willow Park."""
-
-    name = "impossible_wish"
-    leaf = "planning_and_decision.feasibility_assessment"
-    slots = required(wish="wish", place="place")
-    refusal = RefusalReason.NOT_ACTIONABLE
-    detail_en = "That is impossible: nothing that anyone could call would bring it about."
-    detail_zh = "这是不可能的：没有任何操作可以做到。"
-
-
-class ImpossibleWishInDistrict(RefusalIntent):
-    """Make the traffic jam in Riverside District disappear."""
-
-    name = "impossible_wish_in_district"
-    leaf = "dynamic_information.realtime_traffic_and_transit.road_traffic_status"
-    slots = required(wish="wish", district="district")
-    refusal = RefusalReason.NOT_ACTIONABLE
-    detail_en = "That is impossible: nothing that anyone could call would bring it about."
-    detail_zh = "这是不可能的：没有任何操作可以做到。"
+REFUSALS = (
+    # Turn the volume up.
+    RefusalIntent(
+        "system_control", "application_interaction.system_control", required(setting="setting"), RefusalReason.MISSING_TOOL,
+        ("I cannot do that: none of my tools controls the app or the device.", "我无法完成：没有相应的工具来控制应用或设备。"),
+    ),
+    # Remind me at 18:00 to leave for Willow Park.
+    RefusalIntent(
+        "remind_me", "application_interaction.notification_trigger",
+        required(place="place", clock="clock") + optional(date="date"), RefusalReason.MISSING_TOOL,
+        ("I cannot do that: none of my tools can set a reminder.", "我无法完成：没有相应的工具来设置提醒。"),
+    ),
+    # Tell me when the traffic between A and B clears.
+    RefusalIntent(
+        "traffic_alert", "application_interaction.notification_trigger",
+        required(origin="place", destination="place"), RefusalReason.MISSING_TOOL,
+        ("I cannot do that: none of my tools can send a notification later.", "我无法完成：没有相应的工具在稍后发送通知。"),
+    ),
+    # Book two train tickets from A to B for Friday.
+    RefusalIntent(
+        "book_tickets", _BOOKING,
+        required(city_from="city", city_to="city", date="date") + optional(people="people"), RefusalReason.MISSING_TOOL,
+        ("I can look up trains and flights, but none of my tools books or pays.",
+         "我可以查询车次和航班，但没有相应的工具来预订或付款。"), domain="travel",
+    ),
+    # Reserve a room at Lotus Hotel for two nights.
+    RefusalIntent(
+        "book_room", _BOOKING, required(place="place", date="date") + optional(days="days", people="people"), RefusalReason.MISSING_TOOL,
+        ("I cannot do that: none of my tools can make a reservation.", "我无法完成：没有相应的工具来预订。"),
+    ),
+    # How long does it take to get to Willow Park?
+    RefusalIntent(
+        "route_without_origin", "planning_and_decision.route_planning",
+        required(destination="place") + optional(mode="mode", depart="clock"), RefusalReason.MISSING_INFORMATION,
+        ("I cannot answer yet: please tell me where you start from.", "我还无法回答：请告诉我您从哪里出发。"),
+    ),
+    # Trains to Kunming on Friday, please.
+    RefusalIntent(
+        "tickets_without_origin", _SCHEDULES, required(city_to="city", date="date"), RefusalReason.MISSING_INFORMATION,
+        ("I cannot answer yet: please tell me which city you leave from.", "我还无法回答：请告诉我您从哪个城市出发。"), domain="travel",
+    ),
+    # What will the weather be there on Friday?
+    RefusalIntent(
+        "forecast_without_place", "dynamic_information.realtime_weather",
+        required(date="date") + optional(days="days"), RefusalReason.MISSING_INFORMATION,
+        ("I cannot answer yet: please tell me which place you mean.", "我还无法回答：请告诉我您指的是哪个地方。"), domain="weather",
+    ),
+    # Trains from A to B in 30 days.
+    RefusalIntent(
+        "tickets_beyond_horizon", _SCHEDULES, required(city_from="city", city_to="city", far_days="far_days"), RefusalReason.RULE,
+        ("That is against the rules: timetables cover a limited period only, and that day lies beyond it.",
+         "规定不允许：只能查询有限期限内的班次，而那一天超出了期限。"), domain="travel",
+    ),
+    # The weather in Kunming in 30 days.
+    RefusalIntent(
+        "forecast_beyond_horizon", "dynamic_information.realtime_weather", required(city="city", far_days="far_days"), RefusalReason.RULE,
+        ("That is against the rules: forecasts cover a limited period only, and that day lies beyond it.",
+         "规定不允许：只发布有限期限内的天气预报，而那一天超出了期限。"), domain="weather",
+    ),
+    # Make the rain stop at Willow Park.
+    RefusalIntent(
+        "impossible_wish", "planning_and_decision.feasibility_assessment",
+        required(wish="wish", place="place"), RefusalReason.NOT_ACTIONABLE,
+        ("That is impossible: nothing that anyone could call would bring it about.", "这是不可能的：没有任何操作可以做到。"),
+    ),
+    # Make the traffic jam in Riverside District disappear.
+    RefusalIntent(
+        "impossible_wish_in_district", "dynamic_information.realtime_traffic_and_transit.road_traffic_status",
+        required(wish="wish", district="district"), RefusalReason.NOT_ACTIONABLE,
+        ("That is impossible: nothing that anyone could call would bring it about.", "这是不可能的：没有任何操作可以做到。"),
+    ),
+)  # fmt: skip
 
 
 class _FromConversation(CityIntent):
     needs_no_tool = True
     domain = "map"
-
-    def shape(self, slot_names: Given) -> Shape:
-        return Shape(())
 
     def constraints(self, slot_names: Given) -> int:
         return 0
