@@ -28,7 +28,7 @@ from synth.worlds.declarative.compile import compile_spec
 from synth.worlds.declarative.generate import generate
 from synth.worlds.declarative.generate.components import themes
 from synth.worlds.declarative.language.problems import SpecError
-from synth.worlds.declarative.language.schema import MIN_RULES
+from synth.worlds.declarative.language.spec_schema import MIN_RULES
 
 _NAMING = {"case": "snake", "order": "verb_first", "get": "get", "search": "search", "list": "list", "ids": "id"}
 _MOST_SEEDS = 20_000

@@ -18,7 +18,7 @@ from synth.worlds.declarative.acting import Refused
 from synth.worlds.declarative.compile import compile_spec
 from synth.worlds.declarative.compiled_world import SpecWorld
 from synth.worlds.declarative.language.problems import SpecError
-from synth.worlds.declarative.language.schema import SpecHead
+from synth.worlds.declarative.language.spec_schema import SpecHead
 from synth.worlds.declarative.language.yaml_text import parse_text
 from synth.writing.similarity import Signatures, likeness, signatures_of
 

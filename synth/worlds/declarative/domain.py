@@ -13,7 +13,7 @@ from typing import Any
 
 from synth.text.slot_kinds import SlotKind
 from synth.worlds.declarative.common_names import plural_of
-from synth.worlds.declarative.language import schema
+from synth.worlds.declarative.language import schema, spec_schema
 from synth.worlds.declarative.language.expression_types import Compiled, Part, Type
 from synth.worlds.declarative.language.read import Spec
 from synth.worlds.declarative.language.values import Words
@@ -72,7 +72,7 @@ class Entity:
 
     name: str
     number: int
-    spec: schema.EntitySpec
+    spec: spec_schema.EntitySpec
     plural: str
     fields: dict[str, Field]
     ids: tuple[str, ...]
@@ -129,7 +129,7 @@ class Condition:
     name: str
     test: Compiled
     message: str
-    rule: schema.Rule | None = None
+    rule: spec_schema.Rule | None = None
     worked_out: tuple[tuple[str, Compiled], ...] = ()
 
     def said(self, domain: Domain, state: Any, values: Mapping[str, Any]) -> str:
@@ -193,7 +193,7 @@ class Act:
 
     name: str
     number: int
-    spec: schema.ActionSpec
+    spec: spec_schema.ActionSpec
     on: Entity | None
     params: dict[str, Param]
     conditions: tuple[Condition, ...] = ()

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from synth.worlds.declarative.domain import Domain, Entity, key_of
-from synth.worlds.declarative.language import schema
+from synth.worlds.declarative.language.spec_schema import Naming
 from synth.worlds.declarative.tools import Callee, get_name, list_name, search_name
 
 
@@ -50,7 +50,7 @@ def public_callees(domain: Domain, inside: Mapping[str, Callee], names: Mapping[
     return by_name
 
 
-def _reading(domain: Domain, style: schema.Naming) -> dict[str, str]:
+def _reading(domain: Domain, style: Naming) -> dict[str, str]:
     names: dict[str, str] = {}
     for entity in domain.by_number:
         names[get_name(entity)] = _join_words(style, style.get, entity.name)
@@ -69,17 +69,17 @@ def _only_list(entity: Entity) -> str:
     return next((list_name(entity, owner) for owner in entity.owners()), "")
 
 
-def _list_name(style: schema.Naming, entity: Entity, owner: str) -> str:
+def _list_name(style: Naming, entity: Entity, owner: str) -> str:
     if style.order == "noun_first":
         return _apply_case(style, f"{key_of(entity)}_{style.list}_of_{owner}")
     return _apply_case(style, f"{style.list}_{key_of(entity)}_of_{owner}")
 
 
-def _join_words(style: schema.Naming, verb: str, noun: str) -> str:
+def _join_words(style: Naming, verb: str, noun: str) -> str:
     return _apply_case(style, f"{noun}_{verb}" if style.order == "noun_first" else f"{verb}_{noun}")
 
 
-def _apply_case(style: schema.Naming, name: str) -> str:
+def _apply_case(style: Naming, name: str) -> str:
     whole = f"{style.prefix}_{name}" if style.prefix else name
     return _camel(whole) if style.case == "camel" else whole
 
@@ -89,7 +89,7 @@ def _camel(name: str) -> str:
     return first + "".join(word.capitalize() for word in rest)
 
 
-def _arguments(style: schema.Naming, callee: Callee, is_act: bool) -> dict[str, str]:
+def _arguments(style: Naming, callee: Callee, is_act: bool) -> dict[str, str]:
     """Outer names of a tool's parameters."""
     names: dict[str, str] = {}
     ids = [key for key, argument in callee.arguments.items() if argument.is_id]

@@ -21,7 +21,7 @@ from synth.worlds.declarative.acting import Refused, defaults_of, failing, perfo
 from synth.worlds.declarative.arguments import BAD, Argument, choice_argument, filter_argument, id_argument, number_argument, param_argument
 from synth.worlds.declarative.domain import Act, Domain, Entity, Field, filter_name, key_of
 from synth.worlds.declarative.language import schema
-from synth.worlds.declarative.language.tool_schema import Getting, Listing, Searching
+from synth.worlds.declarative.language.spec_schema import GetTool, ListTool, SearchTool
 from synth.worlds.declarative.state import Row, State, shown_value
 
 LIST_LIMIT = 20
@@ -138,7 +138,7 @@ def _tool(
 
 def getter(domain: Domain, entity: Entity, writer: Writer) -> Callee:
     arguments = {entity.name: id_argument(entity, entity.name)}
-    spec = entity.spec.tools.get or Getting()
+    spec = entity.spec.tools.get or GetTool()
     about = spec.about or f"Everything about {_one(entity.noun.en)}."
     tool = _tool(domain, f"get_{entity.name}", about, arguments, entity.spec.group)
     number, name = entity.number, entity.name
@@ -154,7 +154,7 @@ def lister(domain: Domain, entity: Entity, owner: Field, writer: Writer) -> Call
     """All rows that belong to one owner."""
     of = domain.entities[owner.type.entity]
     arguments = {owner.name: id_argument(of, owner.name)}
-    spec = entity.spec.tools.list or Listing()
+    spec = entity.spec.tools.list or ListTool()
     about = spec.about or f"All {entity.plural} of {_one(of.noun.en)}."
     tool = _tool(domain, list_name(entity, owner), about, arguments, entity.spec.group)
     number, place, key_name, counted = entity.number, owner.place, owner.name, listed_key(entity)
@@ -199,7 +199,7 @@ class Search:
     whether the largest comes first."""
 
     def __init__(self, domain: Domain, entity: Entity) -> None:
-        self.entity, self.spec, self.orders = entity, entity.spec.tools.search or Searching(), sorts(entity)
+        self.entity, self.spec, self.orders = entity, entity.spec.tools.search or SearchTool(), sorts(entity)
         self.filters = {filter_name(each): each for each in entity.fields.values() if each.filter != "none"}
         self.arguments = {
             name: replace(filter_argument(domain, each), is_required=name in self.spec.needs) for name, each in self.filters.items()

@@ -22,7 +22,7 @@ from synth.tasks.assessment import assess
 from synth.worlds import WORLDS
 from synth.worlds.declarative.acting import Refused
 from synth.worlds.declarative.compile import compile_file
-from synth.worlds.declarative.language import schema
+from synth.worlds.declarative.language import schema, spec_schema
 from synth.worlds.declarative.language.problems import SpecError
 from synth.worlds.declarative.language.yaml_text import parse_text
 from synth.writing.similarity import likeness, signatures_of
@@ -391,15 +391,15 @@ def test_the_prompt_names_every_key_of_the_language() -> None:
     values = {"starter": (Path(schema.__file__).parents[1] / "starter.yaml").read_text(encoding="utf-8"), "most_alike": 50}
     system = str(prompt("spec_writer").messages(**values, about="", known=(), examples=())[0].content)
     models: list[type[BaseModel]] = [
-        schema.SpecHead,
-        schema.EntitySpec,
-        schema.ActionSpec,
-        schema.Need,
-        schema.Rule,
-        schema.Move,
-        schema.Info,
+        spec_schema.SpecHead,
+        spec_schema.EntitySpec,
+        spec_schema.ActionSpec,
+        spec_schema.Need,
+        spec_schema.Rule,
+        spec_schema.Move,
+        spec_schema.Info,
     ]
-    models += [schema.Naming, *schema.FIELD_TYPES.values(), *schema.PARAM_TYPES.values()]
+    models += [spec_schema.Naming, *schema.FIELD_TYPES.values(), *schema.PARAM_TYPES.values()]
     keys = {info.alias or name for model in models for name, info in model.model_fields.items()}
     missing = {key for key in {*keys, *schema.FIELD_TYPES} if f"`{key}`" not in system and f"{key}:" not in system}
     assert not missing

@@ -27,7 +27,7 @@ from synth.worlds.declarative.intents.base import (
     words_kind,
 )
 from synth.worlds.declarative.intents.row_references import Finder, Picked, filter_value, filter_words, pick_filters
-from synth.worlds.declarative.language.tool_schema import DEFAULT_LIMIT
+from synth.worlds.declarative.language.spec_schema import DEFAULT_LIMIT
 from synth.worlds.declarative.language.values import Words
 from synth.worlds.declarative.request_templates import questions
 from synth.worlds.declarative.state import State, shown_value

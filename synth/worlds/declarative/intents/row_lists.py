@@ -20,7 +20,7 @@ from synth.worlds.base import Slot
 from synth.worlds.declarative.domain import Domain, Entity, Field, filter_name
 from synth.worlds.declarative.intents.base import Slots, Work, misfit, value_kind, wander
 from synth.worlds.declarative.intents.row_references import Step, Way, pick_filters, pick_orders
-from synth.worlds.declarative.language.tool_schema import DEFAULT_LIMIT, MAX_LIMIT
+from synth.worlds.declarative.language.spec_schema import DEFAULT_LIMIT, MAX_LIMIT
 from synth.worlds.declarative.state import State
 from synth.worlds.declarative.tools import LIST_LIMIT, Callee, Writer, list_name, lister, search_name, searcher
 

@@ -19,7 +19,7 @@ from synth.worlds.base import Slot
 from synth.worlds.declarative.domain import Domain, Entity, Field, filter_name
 from synth.worlds.declarative.intents.base import Slots, Work, grid, id_kind, inside, misfit, outside, value_kind, wander
 from synth.worlds.declarative.language import schema
-from synth.worlds.declarative.language.tool_schema import DEFAULT_LIMIT
+from synth.worlds.declarative.language.spec_schema import DEFAULT_LIMIT
 from synth.worlds.declarative.language.values import Words
 from synth.worlds.declarative.state import Row, State
 from synth.worlds.declarative.tools import LIST_LIMIT, list_name, search_name, value_of

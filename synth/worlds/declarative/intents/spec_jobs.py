@@ -1,5 +1,5 @@
-"""Jobs that a spec writes itself (`job_steps.py`): the steps are walked through in a copy of the world, and the plan, the evidence and the
-answer are what they leave behind.
+"""Jobs that a spec writes itself (`resolved_steps.py`): the steps are walked through in a copy of the world, and the plan, the evidence and
+the answer are what they leave behind.
 
 One idea: one walk does everything. It makes each call that a step stands for, works out what the call shows and changes, and stops with
 `Unsolvable` where the request does not fit; slots are drawn by proposing rows for the steps that find them, and walking.
@@ -23,21 +23,21 @@ from synth.worlds.declarative.intents.refusal_intents import answer_kind
 from synth.worlds.declarative.language import job_schema as form
 from synth.worlds.declarative.language import schema
 from synth.worlds.declarative.language.expression_types import Compiled
-from synth.worlds.declarative.language.job_steps import (
-    Answering,
-    Choice,
-    Deed,
-    Fit,
-    Found,
-    Given,
+from synth.worlds.declarative.language.resolved_steps import (
+    AnswerQuestion,
+    Argument,
+    Choose,
+    DoAction,
+    GetRow,
     Kind,
-    Look,
-    Owned,
-    Refusing,
-    Resolved,
-    Script,
-    Telling,
-    paths,
+    ListRow,
+    Refuse,
+    Require,
+    ResolvedJob,
+    ResolvedStep,
+    SearchRow,
+    TellValue,
+    branches,
 )
 from synth.worlds.declarative.language.values import Words
 from synth.worlds.declarative.request_templates import fill, reply
@@ -55,7 +55,7 @@ Test = Callable[[State, Mapping[str, Any]], bool]
 class Scripted(SpecIntent):
     """A job of the spec's own."""
 
-    def __init__(self, domain: Domain, script: Script) -> None:
+    def __init__(self, domain: Domain, script: ResolvedJob) -> None:
         self.script = script
         slots: list[tuple[Slot, SlotKind]] = []
         for name, kind in script.kinds.items():
@@ -66,16 +66,16 @@ class Scripted(SpecIntent):
                 slots.append((Slot(name, kind.name, is_required), _slot_kind(domain, kind)))
         super().__init__(domain, script.name, "", slots)
         self.leaf = f"{domain.name}.{script.spec.leaf}"
-        ways = self._ways = paths(script.steps)
-        self.refusal = next((step.reason for way in ways for step in way if isinstance(step, Refusing)), None)
-        self.needs_no_tool = all(isinstance(step, Answering) for way in ways for step in way)
-        self.acts: frozenset[str] = frozenset(step.act.name for way in ways for step in way if isinstance(step, Deed))
-        self.searches = {step.entity.name: Search(domain, step.entity) for way in ways for step in way if isinstance(step, Found)}
+        ways = self._ways = branches(script.steps)
+        self.refusal = next((step.reason for way in ways for step in way if isinstance(step, Refuse)), None)
+        self.needs_no_tool = all(isinstance(step, AnswerQuestion) for way in ways for step in way)
+        self.acts: frozenset[str] = frozenset(step.act.name for way in ways for step in way if isinstance(step, DoAction))
+        self.searches = {step.entity.name: Search(domain, step.entity) for way in ways for step in way if isinstance(step, SearchRow)}
         self.rows = {slot.name: slot.kind for slot in self.slots if slot.is_entity}
         """By name, the entity of every row that an expression can name."""
-        self.rows.update({step.row: step.entity.name for way in ways for step in way if isinstance(step, (Owned, Found))})
+        self.rows.update({step.row: step.entity.name for way in ways for step in way if isinstance(step, (ListRow, SearchRow))})
         self._marks = frozenset(
-            step.spec.condition for way in ways for step in way if isinstance(step, Telling) and step.spec.condition is not None
+            step.spec.condition for way in ways for step in way if isinstance(step, TellValue) and step.spec.condition is not None
         )
 
     # ---- what it is like ------------------------------------------------------------------------------------------------------
@@ -89,9 +89,9 @@ class Scripted(SpecIntent):
         steps: list[tuple[str, tuple[int, ...]]] = []
         rows: dict[str, int] = {}
         for step in self._ways[0]:
-            if isinstance(step, (Look, Owned, Found, Deed)):
+            if isinstance(step, (GetRow, ListRow, SearchRow, DoAction)):
                 parents = {rows[name] for each in _arguments(step) for name in each.value.names if name in rows}
-                if not isinstance(step, Deed):
+                if not isinstance(step, DoAction):
                     rows[step.row] = len(steps)
                 steps.append((_tool(step), tuple(sorted(parents))))
         return self.shape_of(steps)
@@ -105,7 +105,7 @@ class Scripted(SpecIntent):
             bool(step.sort.value.names & slot_names)
             and any(of.filter in ("max", "min") and given.slot in slot_names for of, given in step.where.values())
             for step in self._ways[0]
-            if isinstance(step, Found)
+            if isinstance(step, SearchRow)
         )
 
     def wordings(self) -> Mapping[Language, Sequence[str]]:
@@ -151,14 +151,14 @@ class Scripted(SpecIntent):
         return {slot.name: slots[slot.name] for slot in self.slots if slot.name in names}
 
     @cached_property
-    def _finding(self) -> tuple[Look | Owned | Found, ...]:
+    def _finding(self) -> tuple[GetRow | ListRow | SearchRow, ...]:
         """The steps that find rows, each once."""
-        steps = (step for way in self._ways for step in way if isinstance(step, (Look, Owned, Found)))
+        steps = (step for way in self._ways for step in way if isinstance(step, (GetRow, ListRow, SearchRow)))
         return tuple({id(step): step for step in steps}.values())
 
     def _propose(
         self,
-        step: Look | Owned | Found,
+        step: GetRow | ListRow | SearchRow,
         state: State,
         names: frozenset[str],
         slots: dict[str, JSON],
@@ -166,7 +166,7 @@ class Scripted(SpecIntent):
         rng: random.Random,
     ) -> None:
         """A row for a step, and with it the slots that name it."""
-        if isinstance(step, Look) and step.row in slots:
+        if isinstance(step, GetRow) and step.row in slots:
             rows[step.row] = slots[step.row]
             return
         tests = self._row_tests(step, state, {**self.inside(slots), **rows}, slots)
@@ -175,15 +175,15 @@ class Scripted(SpecIntent):
             return
         rows[step.row] = key
         row = state.row(step.entity.number, key)
-        for of, each in [] if isinstance(step, Look) else _nameable_fields(step):
+        for of, each in [] if isinstance(step, GetRow) else _nameable_fields(step):
             if each.slot in names:
                 slots.setdefault(each.slot, value_of(state, row, of))
-        if isinstance(step, Look):
+        if isinstance(step, GetRow):
             slots[step.row] = key
 
-    def _row_tests(self, step: Look | Owned | Found, state: State, values: Mapping[str, Any], slots: Slots) -> list[Test]:
+    def _row_tests(self, step: GetRow | ListRow | SearchRow, state: State, values: Mapping[str, Any], slots: Slots) -> list[Test]:
         """What a row must be for what is said or known already."""
-        if isinstance(step, Look):
+        if isinstance(step, GetRow):
             return []
         tests: list[Test] = []
         for of, each in _nameable_fields(step):
@@ -196,7 +196,7 @@ class Scripted(SpecIntent):
         """By row, what must be so of it alone: conditions that fit, and choices of which one case holds."""
         by_name: dict[str, list[Test]] = {}
         for step in self.script.steps:
-            tests = [step.test] if isinstance(step, Fit) else [test for test, _ in step.cases] if isinstance(step, Choice) else []
+            tests = [step.test] if isinstance(step, Require) else [test for test, _ in step.cases] if isinstance(step, Choose) else []
             about = {name for test in tests for name in test.names}
             if len(about) == 1:
                 by_name.setdefault(about.pop(), []).append(_any_holds(tests))
@@ -236,40 +236,40 @@ class _Walk:
         success = Success(changes=changes, evidence=evidence, facts=facts, refusal=self.intent.refusal)
         return Solution(Plan(calls=tuple(self.work.calls), answer=answer), success)
 
-    def _walk(self, steps: Sequence[Resolved]) -> None:
+    def _walk(self, steps: Sequence[ResolvedStep]) -> None:
         for step in steps:
             self._take(step)
 
-    def _take(self, step: Resolved) -> None:
-        if isinstance(step, Look):
+    def _take(self, step: ResolvedStep) -> None:
+        if isinstance(step, GetRow):
             if not self.state.has(step.entity.number, self.slots[step.row]):
                 raise misfit("no such row")
             self.work.call(get_name(step.entity), **{step.entity.name: self.slots[step.row]})
-        elif isinstance(step, Owned):
+        elif isinstance(step, ListRow):
             self._find_owned(step)
-        elif isinstance(step, Found):
+        elif isinstance(step, SearchRow):
             self._find(step)
-        elif isinstance(step, Deed):
+        elif isinstance(step, DoAction):
             self._do(step)
-        elif isinstance(step, Choice):
+        elif isinstance(step, Choose):
             self._choose(step)
-        elif isinstance(step, Fit):
+        elif isinstance(step, Require):
             if not step.test.run(self.state, self.values):
                 raise misfit(f"not so: {step.test.text}")
-        elif isinstance(step, Telling):
+        elif isinstance(step, TellValue):
             self._tell(step)
-        elif isinstance(step, Refusing):
+        elif isinstance(step, Refuse):
             self.answers.append(step.words[self.language])
         else:
             self._answer(step)
 
-    def _value(self, given: Given) -> Any:
+    def _value(self, given: Argument) -> Any:
         return given.value.run(self.state, self.values)
 
-    def _is_said(self, given: Given) -> bool:
+    def _is_said(self, given: Argument) -> bool:
         return not given.slot or given.slot in self.slots
 
-    def _find_owned(self, step: Owned) -> None:
+    def _find_owned(self, step: ListRow) -> None:
         owner, state = self._value(step.of), self.state
         mine = state.select(step.entity.number, ((step.owner.place, owner),))[:LIST_LIMIT]
         conditions = [(of, self._value(given)) for of, given in step.where if self._is_said(given)]
@@ -280,7 +280,7 @@ class _Walk:
         self.values[step.row] = keys[0]
         self.beside[step.row] = [key for key, _ in mine if key != keys[0]]
 
-    def _find(self, step: Found) -> None:
+    def _find(self, step: SearchRow) -> None:
         search, state = self.intent.searches[step.entity.name], self.state
         conditions = {name: (of, self._value(given)) for name, (of, given) in step.where.items() if self._is_said(given)}
         order = self._value(step.sort)
@@ -296,7 +296,7 @@ class _Walk:
         kinds = {name: value for name, (of, value) in conditions.items() if of.type.kind in ("choice", "name", "ref")}
         self.pools[step.row] = search.find(state, kinds)
 
-    def _do(self, step: Deed) -> None:
+    def _do(self, step: DoAction) -> None:
         act, values = step.act, defaults_of(step.act)
         arguments: dict[str, JSON] = {}
         for name, given in step.given.items():
@@ -311,7 +311,7 @@ class _Walk:
         self.told[act.name] = tell_fields(self.domain, act, self.state, values)
         self.answers.append(reply(self.domain, act, values, self.language, step.words))
 
-    def _choose(self, step: Choice) -> None:
+    def _choose(self, step: Choose) -> None:
         for test, steps in step.cases:
             self._see(test)
             if test.run(self.state, self.values):
@@ -329,7 +329,7 @@ class _Walk:
             now = value_of(self.state, self.state.row(entity.number, key), of)
             self.work.evidence.append(piece(of.name, shown_value(self.domain, of, now)))
 
-    def _tell(self, step: Telling) -> None:
+    def _tell(self, step: TellValue) -> None:
         if step.spec.condition is not None and not self.values[step.spec.condition]:
             return
         if step.of is None or step.value is None:
@@ -346,7 +346,7 @@ class _Walk:
             text = answer_text(self.domain, step.of, value, self.language)
         self.answers.append(fill(step.spec.words or _TOLD, {**self.values, "value": text}, self.language))
 
-    def _answer(self, step: Answering) -> None:
+    def _answer(self, step: AnswerQuestion) -> None:
         one = step.answers[self.slots[step.slot]]
         rivals = tuple(dict.fromkeys(other.value for other in step.answers.values() if other.value != one.value))
         is_price = f"{one.value} {self.domain.spec.head.currency}" in one.words.en
@@ -389,7 +389,7 @@ def _any_row(state: State, entity: Entity, tests: Sequence[Test], name: str, rng
     return rng.choice(fitting) if fitting else None
 
 
-def _has(step: Owned | Found, of: Field, value: Any) -> Test:
+def _has(step: ListRow | SearchRow, of: Field, value: Any) -> Test:
     return lambda state, names: bool(value_of(state, state.row(step.entity.number, names[step.row]), of) == value)
 
 
@@ -397,27 +397,27 @@ def _any_holds(tests: Sequence[Compiled]) -> Test:
     return lambda state, names: any(test.run(state, names) for test in tests)
 
 
-def _nameable_fields(step: Owned | Found) -> Iterator[tuple[Field, Given]]:
+def _nameable_fields(step: ListRow | SearchRow) -> Iterator[tuple[Field, Argument]]:
     """The fields whose values a request may name, of a row that a step finds."""
-    if isinstance(step, Owned):
+    if isinstance(step, ListRow):
         yield step.owner, step.of
         yield from step.where
     else:
         yield from ((of, given) for of, given in step.where.values() if of.filter == "equal" and of.type.kind != "flag")
 
 
-def _arguments(step: Look | Owned | Found | Deed) -> Iterator[Given]:
-    if isinstance(step, Owned):
+def _arguments(step: GetRow | ListRow | SearchRow | DoAction) -> Iterator[Argument]:
+    if isinstance(step, ListRow):
         yield step.of
-    elif isinstance(step, Found):
+    elif isinstance(step, SearchRow):
         yield from (given for _, given in step.where.values())
-    elif isinstance(step, Deed):
+    elif isinstance(step, DoAction):
         yield from step.given.values()
 
 
-def _tool(step: Look | Owned | Found | Deed) -> str:
-    if isinstance(step, Look):
+def _tool(step: GetRow | ListRow | SearchRow | DoAction) -> str:
+    if isinstance(step, GetRow):
         return get_name(step.entity)
-    if isinstance(step, Owned):
+    if isinstance(step, ListRow):
         return list_name(step.entity, step.owner)
-    return search_name(step.entity) if isinstance(step, Found) else step.act.name
+    return search_name(step.entity) if isinstance(step, SearchRow) else step.act.name

@@ -1,7 +1,6 @@
-"""What compiled expressions are made of: types, what is looked at, and what names mean where they stand.
+"""What a compiled expression consists of: its type, its function, and the fields and row counts that it reads.
 
-One idea: compiling tells which fields of which rows an expression looks at, and which of its tests settle it: what has to be seen before
-one can judge by it.
+One idea: compiling also records what an expression reads, and which of its tests decide it: what a policy must have seen to know its value.
 """
 
 from __future__ import annotations
@@ -13,13 +12,17 @@ from typing import Any, Protocol
 
 
 class ExpressionError(Exception):
-    """What is wrong with an expression, for the person who wrote it."""
+    """An expression that cannot be compiled; the message is for its author."""
 
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """kind: whole, real, date, time, flag, choice, name, ref, or word (text whose meaning the other side decides).
-    entity: of a ref. values: of a choice or name, else None."""
+    """The type of a value.
+
+    kind: whole, real, date, time, flag, choice, name, ref, or word (text that gets its meaning from what it is compared with).
+    entity: of a ref.
+    values: of a choice or name, else None.
+    """
 
     kind: str
     entity: str = ""
@@ -30,30 +33,26 @@ class Type:
         return self.kind in ("whole", "real")
 
     def __str__(self) -> str:
-        plain = {
-            "whole": "a whole number",
-            "real": "a number",
-            "flag": "yes or no",
-            "time": "a time of day",
-            "name": "a name",
-            "word": "text",
-        }
-        if self.kind == "ref":
-            return f"a {self.entity}"
-        if self.kind == "choice":
-            return "a choice"
-        return plain.get(self.kind, f"a {self.kind}")
+        return f"a {self.entity}" if self.kind == "ref" else _DESCRIPTIONS.get(self.kind, f"a {self.kind}")
 
 
+_DESCRIPTIONS = {"whole": "a whole number", "real": "a number", "flag": "yes or no", "time": "a time of day", "word": "text"}
 WHOLE, REAL, FLAG, DATE, TIME, WORD = (Type(kind) for kind in ("whole", "real", "flag", "date", "time", "word"))
+PLAIN_TYPES = {"integer": WHOLE, "money": WHOLE, "number": REAL, "date": DATE, "time": TIME, "flag": FLAG}
+"""By the `type` key of a field, parameter or kind."""
 
 Function = Callable[[Any, Any], Any]
-"""(state, what names stand for) -> value."""
+"""(state, values of names) -> value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """A field of rows: at `place` of those of entity number `entity`, or what `run` makes of (state, row)."""
+    """A field of the rows of an entity.
+
+    entity: the entity's number.
+    place: in the row, if the field is stored.
+    run: (state, row) -> value, if the field is derived.
+    """
 
     type: Type
     entity: int
@@ -63,7 +62,7 @@ class Attribute:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A field of a row that is looked at. path: how the row is reached: a root name, then fields that refer to rows."""
+    """A field that an expression reads. path: a root name, then the references that lead to the row."""
 
     path: tuple[str, ...]
     field: str
@@ -71,7 +70,11 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """A number of rows that is looked at: those of an entity with these values."""
+    """A number of rows that an expression reads: the rows of an entity with these values.
+
+    filters: (field, its value).
+    reads: fields that the values depend on.
+    """
 
     entity: str
     filters: tuple[tuple[str, Function], ...]
@@ -80,8 +83,11 @@ class Count:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Part:
-    """A condition as one judges by it. joint: `and`, `or`, `not` of its `parts`; empty where it is one test, which needs all that it
-    `reads` and `counts`."""
+    """A condition as a tree of tests.
+
+    joint: `and`, `or` or `not`, which joins `parts`; empty for a single test.
+    reads, counts: all that a single test reads.
+    """
 
     run: Function
     joint: str = ""
@@ -90,7 +96,7 @@ class Part:
     counts: tuple[Count, ...] = ()
 
     def tests(self) -> Iterator[Part]:
-        """The single tests that it is put together from."""
+        """Its single tests."""
         if not self.joint:
             yield self
         for part in self.parts:
@@ -99,9 +105,15 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """type and run: what it gives. reads, counts: all that it looks at; part: which of that must be seen to know its value.
-    names: roots that it mentions.
-    equalities: (root, field, value) that must hold for it to be true, as far as they are plain: `tool.status == free and ...`."""
+    """A compiled expression.
+
+    text: its source.
+    type, run: its type and function.
+    reads, counts: all that it reads.
+    names: the root names in it.
+    part: the tests that decide it.
+    equalities: simple equalities that must hold for it to be true: (root, field, value) of `tool.status == free and ...`.
+    """
 
     text: str
     type: Type
@@ -114,11 +126,11 @@ class Compiled:
 
 
 class Scope(Protocol):
-    """What names mean where an expression stands."""
+    """The meaning of names in an expression."""
 
     today: date
     is_keyed: bool
-    """Whether what names stand for is a mapping with the names as keys."""
+    """Whether the values of names come as a mapping with the names as keys."""
 
     def root(self, name: str) -> tuple[Type, Function] | None:
         """Type and getter of a plain name."""
@@ -136,8 +148,8 @@ class Scope(Protocol):
         """How many rows of an entity have these values in these fields."""
 
     def is_broken(self, name: str) -> bool:
-        """Whether that entity or field could not be read, and was complained of already."""
+        """Whether that entity or field has a reported problem."""
 
 
-class Silent(Exception):
-    """An expression that cannot be judged, for what it uses was complained of already."""
+class AlreadyReported(Exception):
+    """An expression that uses a part with a reported problem, so it gets no report of its own."""

@@ -27,6 +27,7 @@ from synth.worlds.declarative.language.expression_types import (
     REAL,
     WHOLE,
     WORD,
+    AlreadyReported,
     Attribute,
     Compiled,
     Count,
@@ -35,7 +36,6 @@ from synth.worlds.declarative.language.expression_types import (
     Part,
     Read,
     Scope,
-    Silent,
     Type,
 )
 from synth.worlds.declarative.language.problems import nearest
@@ -65,7 +65,7 @@ def compile_expression(text: str, scope: Scope, expect: Type | None = None) -> C
 
     Raises:
         ExpressionError: what is wrong, and the nearest name where one is unknown.
-        Silent: it uses something that was complained of already.
+        AlreadyReported: it uses something that was complained of already.
     """
     try:
         tree = ast.parse(text.strip(), mode="eval")
@@ -226,7 +226,7 @@ class _Compiler:
         root = self.scope.root(name)
         if root is None:
             if self.scope.is_broken(name):
-                raise Silent
+                raise AlreadyReported
             raise ExpressionError(f"unknown name {name!r}; {nearest(name, [*self.scope.roots(), 'today'])}")
         self.names.add(name)
         return _Piece(root[0], root[1], (name,), key=name if self.scope.is_keyed else "")
@@ -238,7 +238,7 @@ class _Compiler:
         attribute = self.scope.attribute(row.type.entity, node.attr)
         if attribute is None:
             if self.scope.is_broken(f"{row.type.entity}.{node.attr}") or self.scope.is_broken(row.type.entity):
-                raise Silent
+                raise AlreadyReported
             raise ExpressionError(
                 f"no field {node.attr!r} of {row.type.entity}; {nearest(node.attr, self.scope.attributes(row.type.entity))}"
             )
@@ -378,7 +378,7 @@ class _Compiler:
             attributes = self.scope.attributes(entity)
         except KeyError:
             if self.scope.is_broken(entity):
-                raise Silent from None
+                raise AlreadyReported from None
             raise ExpressionError(f"count: no entity {entity!r}") from None
         before, filters = len(self.reads), []
         for keyword in node.keywords:

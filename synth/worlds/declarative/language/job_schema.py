@@ -1,7 +1,7 @@
 """The form of a spec's own jobs: kinds of slots, and intents as steps that look, act, tell or refuse (docs/worlds.md, "Jobs of your own").
 
-One idea: a step is a mapping whose one leading key says what it does (`get: order`, `do: buy`), so that a job reads as what is done,
-line by line. What steps mean is `job_steps.py`'s business, as `resolve.py` is the rest's.
+One idea: a step is a mapping whose first key says what it does (`get: order`, `do: buy`), so a job reads as a list of what is done.
+`job_steps.py` gives steps their meaning.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from storage.records import RefusalReason
 from synth.worlds.declarative.language import schema
 from synth.worlds.declarative.language.values import Expression, Key, Phrase, Strict, Template
 
-MAX_STEPS, MAX_SAID = 12, 40
+MAX_STEPS, MAX_REQUESTS = 12, 40
 
 
 # ---- kinds of slots ---------------------------------------------------------------------------------------------------------------
 
 
 class ChoiceKind(schema.ChoiceParam):
-    """Some words with a meaning each; `like: entity.field`: the values of that field, a name's too."""
+    """A few values; `like: entity.field` takes those of a choice or name."""
 
 
 class _Usual(Strict):
-    """usual: the values that people usually say; the steps from min to max if none are given."""
+    """usual: values that people usually say; by default all steps from min to max."""
 
     usual: tuple[float, ...] = Field(default=(), max_length=40)
 
@@ -52,7 +52,7 @@ class TimeKind(schema.TimeParam):
 
 
 class MarkKind(Strict):
-    """Something that a request says or does not say: yes or no for expressions. words: how it is said."""
+    """Something that a request mentions or not: yes or no in expressions. words: how a request mentions it."""
 
     type: Literal["mark"]
     words: Phrase
@@ -69,14 +69,18 @@ KIND_TYPES: Mapping[str, type[Strict]] = {
 
 
 class GetStep(Strict):
-    """The row of a slot is looked at."""
+    """Gets the row that a slot names."""
 
     get: Key
 
 
 class ListStep(Strict):
-    """The only one that has these values among the rows of an owner, in their list. list: the entity; row: what it is called from here on,
-    if not as its entity."""
+    """Lists the rows of an owner and takes the only one with these values.
+
+    list: the entity.
+    row: the name of the row in later steps; by default that of its entity.
+    of: the owner.
+    """
 
     list: Key
     row: Key | None = Field(default=None, alias="as")
@@ -85,7 +89,7 @@ class ListStep(Strict):
 
 
 class SearchStep(Strict):
-    """The first one of a search. where: filters. sort: the order, one that the search has."""
+    """Searches and takes the first row. where: filters. sort: an order that the search has."""
 
     search: Key
     row: Key | None = Field(default=None, alias="as")
@@ -94,8 +98,11 @@ class SearchStep(Strict):
 
 
 class DoStep(Strict):
-    """An action is done. given: its parameters, where they are not what goes by their names here. words: what one says of it, in place of
-    the action's own reply; with its parameters by name."""
+    """Calls an action.
+
+    given: its arguments; by default, the slot or row with the parameter's name.
+    words: what the assistant says afterwards, with {parameter} fields, instead of the action's own reply.
+    """
 
     do: Key
     given: dict[Key, Expression] = Field(default_factory=dict, alias="with", max_length=8)
@@ -103,13 +110,13 @@ class DoStep(Strict):
 
 
 class RunStep(Strict):
-    """The steps of a procedure."""
+    """Runs the steps of a procedure."""
 
     run: Key
 
 
 class ChooseStep(Strict):
-    """The steps of the first case that holds; what decides it has to be seen."""
+    """Runs the steps of the first case that holds. Earlier steps must have shown what its condition reads."""
 
     choose: tuple[Any, ...] = Field(min_length=1, max_length=6)
 
@@ -120,14 +127,17 @@ class Case(Strict):
 
 
 class FitsStep(Strict):
-    """A condition without which the request makes no sense; nobody has to see it."""
+    """A condition without which the request makes no sense. No step needs to show it."""
 
     fits: Expression
 
 
 class TellStep(Strict):
-    """A value that the answer says: a field of a row, or a number that an action has told (`buy.total`). condition: a mark without which it
-    is not said. words: with {value}, and rows by their names."""
+    """States a value in the answer: a field of a row, or a number in the reply of an action (`buy.total`).
+
+    condition: a mark; without it the value is not stated.
+    words: with {value}, and rows by their names.
+    """
 
     tell: Annotated[str, Field(pattern=r"^\w+\.\w+$", max_length=80)]
     condition: Key | None = Field(default=None, alias="if")
@@ -135,14 +145,14 @@ class TellStep(Strict):
 
 
 class RefuseStep(Strict):
-    """The right act is to refuse, for this reason."""
+    """Refuses, for this reason."""
 
     refuse: RefusalReason
     words: Phrase
 
 
 class Answer(Strict):
-    """What is told without a tool; the words contain the value."""
+    """An answer without a tool; the words contain the value."""
 
     value: str = Field(min_length=1, max_length=40)
     words: Phrase
@@ -155,7 +165,7 @@ class Answer(Strict):
 
 
 class AnswerStep(Strict):
-    """What the opening of the conversation says, by the value of a slot."""
+    """Answers from the system prompt, by the value of a slot."""
 
     answer: Key
     given: dict[Key, Any] = Field(alias="from", min_length=2, max_length=40)
@@ -168,15 +178,17 @@ STEP_TYPES: Mapping[str, type[Strict]] = {
 
 
 class IntentSpec(Strict):
-    """A job of the file's own.
+    """A job of the spec's own.
 
-    leaf: its place in the taxonomy, below the domain. slots: what a request says, each with its kind, or the entity whose row it names;
-    optional: those that it may leave out. steps: what is done. says: whole requests, with
-    {slot} fields.
+    leaf: its place in the taxonomy, below the domain.
+    slots: what a request says: by slot, its kind, or the entity whose row it names.
+    optional: slots that a request may leave out.
+    steps: what is done.
+    says: whole requests with {slot} fields.
     """
 
     leaf: Annotated[str, Field(pattern=r"^[a-z0-9_]+(\.[a-z0-9_]+)*$", max_length=80)]
     slots: dict[Key, Key] = Field(default_factory=dict, max_length=12)
     optional: tuple[Key, ...] = ()
     steps: tuple[Any, ...] = Field(min_length=1, max_length=MAX_STEPS)
-    says: tuple[Template, ...] = Field(default=(), max_length=MAX_SAID)
+    says: tuple[Template, ...] = Field(default=(), max_length=MAX_REQUESTS)

@@ -1,4 +1,4 @@
-"""What is wrong with a spec, said to the person who wrote it: where, what, and what to do."""
+"""Problems of a spec, for its author: where, what is wrong, what to do."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Problem:
 
 
 class SpecError(BadInput):
-    """A domain spec that cannot be compiled, with everything that is wrong with it."""
+    """A spec that cannot be compiled, with all its problems. where: the file."""
 
     def __init__(self, problems: Iterable[Problem], where: str = "") -> None:
         self.problems = tuple(problems)
@@ -30,7 +30,7 @@ class SpecError(BadInput):
 
 
 def nearest(word: str, names: Iterable[str], *, lead: str = "there are") -> str:
-    """` did you mean 'x'?`, else what there is: the end of a complaint about an unknown word."""
+    """The end of a message about an unknown word: `did you mean 'x'?`, or all possible names."""
     words = sorted(set(names))
     near = difflib.get_close_matches(word.lower(), words, n=1, cutoff=0.6)
     return f"did you mean {near[0]!r}?" if near else f"{lead} {', '.join(words[:20])}" if words else "there are none"

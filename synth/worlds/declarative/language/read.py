@@ -1,12 +1,12 @@
-"""Reading a spec's values, part by part, into the models of `schema.py`.
+"""Reads a spec's values into the models of `spec_schema.py`, `schema.py` and `job_schema.py`.
 
-One idea: every entity, field, action, need, rule and move is read apart from the others, so one reading reports *all* that is wrong with
-a file, each problem with its path and what to do.
+One idea: every entity, field, action, need, rule and move is read apart from the others, so one pass reports *all* problems of a file, each
+with its path and a remedy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -14,20 +14,17 @@ from pydantic import BaseModel, ValidationError
 
 from synth.worlds.declarative.language.job_schema import KIND_TYPES, STEP_TYPES, Answer, AnswerStep, Case, ChooseStep, IntentSpec, KindSpec
 from synth.worlds.declarative.language.problems import Problem, nearest
-from synth.worlds.declarative.language.schema import (
-    FIELD_TYPES,
-    PARAM_TYPES,
+from synth.worlds.declarative.language.schema import FIELD_TYPES, PARAM_TYPES, FieldSpec, ParamSpec
+from synth.worlds.declarative.language.spec_schema import (
     ActionSpec,
+    CountSpec,
     EntitySpec,
-    FieldSpec,
     Info,
     Move,
     Need,
-    ParamSpec,
+    ReplyField,
     Rule,
     SpecHead,
-    Tally,
-    Told,
 )
 from synth.worlds.declarative.language.values import Strict, check_key
 
@@ -43,13 +40,13 @@ class Action:
     needs: tuple[Need, ...]
     rules: Mapping[str, Rule]
     moves: tuple[Move, ...]
-    counts: Mapping[str, Tally]
-    tells: Mapping[str, Told]
+    counts: Mapping[str, CountSpec]
+    tells: Mapping[str, ReplyField]
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of a job. cases: of a choice, each with its steps. answers: by the value of a slot."""
+    """A step of a job. cases: of `choose`, each with its steps. answers: of `answer`, by the value of the slot."""
 
     spec: Any
     cases: tuple[tuple[Case, tuple[Step, ...]], ...] = ()
@@ -58,7 +55,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """An intent of the file's own with its steps read."""
+    """An intent of the spec's own with its steps read."""
 
     spec: IntentSpec
     steps: tuple[Step, ...]
@@ -66,7 +63,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A spec whose parts could all be read. fields: by entity and name."""
+    """A spec all of whose parts could be read. fields: by entity and name."""
 
     head: SpecHead
     entities: Mapping[str, EntitySpec]
@@ -87,8 +84,8 @@ class Reader:
     def add(self, path: str, text: str) -> None:
         self.problems.append(Problem(path, text))
 
-    def part(self, model: type[Any], raw: Any, path: str) -> Any | None:
-        """`raw` as a model, or None after a complaint."""
+    def part(self, model: type[Any], raw: Any, path: str) -> Any:
+        """`raw` as a model; None after a problem was reported."""
         if not isinstance(raw, Mapping):
             self.add(path, f"expected keys and values ({', '.join(_keys(model))})")
             return None
@@ -96,10 +93,11 @@ class Reader:
             return model.model_validate(raw)
         except ValidationError as error:
             for each in error.errors(include_url=False):
-                self._complain(model, each, path)
+                self._report(model, each, path)
             return None
 
-    def key(self, name: Any, path: str) -> bool:
+    def check_key(self, name: Any, path: str) -> bool:
+        """Whether `name` can be a key; reports a problem if not."""
         try:
             check_key(str(name))
         except ValueError as error:
@@ -107,7 +105,7 @@ class Reader:
             return False
         return True
 
-    def _complain(self, model: type[Any], error: Any, path: str) -> None:
+    def _report(self, model: type[Any], error: Any, path: str) -> None:
         place = [str(part) for part in error["loc"] if part != "[key]"]
         where = ".".join(filter(None, [path, *place]))
         if error["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
@@ -116,19 +114,19 @@ class Reader:
         elif error["type"] == "missing":
             self.add(where, f"is missing{_HINTS.get(place[-1], '')}")
         else:
-            self.add(where, _in_plain_words(error))
+            self.add(where, _message(error))
 
 
-def _in_plain_words(error: Any) -> str:
+def _message(error: Any) -> str:
     """A pydantic error as a message for the author of a spec."""
-    form = next((form for kind, form in _PLAIN.items() if str(error["type"]).startswith(kind)), None)
-    if form is not None:
-        return form.format(value=str(error["input"])[:40], **error.get("ctx", {}))
+    template = next((text for kind, text in _MESSAGES.items() if str(error["type"]).startswith(kind)), None)
+    if template is not None:
+        return template.format(value=str(error["input"])[:40], **error.get("ctx", {}))
     message = str(error["msg"]).removeprefix("Value error, ")
     return message[:1].lower() + message[1:]
 
 
-_PLAIN = {
+_MESSAGES = {
     "int_": "{value!r} is not a whole number; write digits, e.g. 30",
     "float_": "{value!r} is not a number; write digits, e.g. 2.5",
     "finite_number": "{value!r} is not a number; write digits, e.g. 2.5",
@@ -148,8 +146,7 @@ _PLAIN = {
     "greater_than_equal": "{value} is too small; at least {ge}",
     "less_than_equal": "{value} is too large; at most {le}",
 }
-"""By the beginning of pydantic's name for a mistake."""
-
+"""By the beginning of pydantic's error type."""
 
 _HINTS = {
     "noun": "; what one of them is called, as: english / 中文",
@@ -174,41 +171,31 @@ def _present(parts: Mapping[str, T | None]) -> dict[str, T]:
 
 
 def read_spec(raw: Any) -> tuple[Spec | None, list[Problem]]:
-    """The spec in a file's values (None if a part could not be read), and all problems found."""
+    """The spec in a file's values (None if a part could not be read), and all its problems."""
     reader = Reader()
     head: SpecHead | None = reader.part(SpecHead, raw, "")
     source = raw if isinstance(raw, Mapping) else {}
     entities: dict[str, EntitySpec] = {}
     fields: dict[str, dict[str, FieldSpec]] = {}
     for name, part in _items(source.get("entities")):
-        entity = reader.part(EntitySpec, part, f"entities.{name}") if reader.key(name, "entities") else None
+        entity = reader.part(EntitySpec, part, f"entities.{name}") if reader.check_key(name, "entities") else None
         entity_fields = _read_fields(reader, part, f"entities.{name}.fields")
         if entity is not None:
             entities[name], fields[name] = entity, entity_fields
-    actions = {}
-    for name, part in _items(source.get("actions")):
-        action = _read_action(reader, part, f"actions.{name}") if reader.key(name, "actions") else None
-        if action is not None:
-            actions[name] = action
+    actions = _read_items(reader, source, "actions", _read_action)
     listed = source.get("info")
     info = [reader.part(Info, part, f"info[{at}]") for at, part in enumerate(listed if isinstance(listed, (list, tuple)) else ())]
-    kinds = {
-        name: _read_typed(reader, KIND_TYPES, part, f"kinds.{name}")
-        for name, part in _items(source.get("kinds"))
-        if reader.key(name, "kinds")
-    }
-    procedures = {
-        name: _read_steps(reader, part, f"procedures.{name}")
-        for name, part in _items(source.get("procedures"))
-        if reader.key(name, "procedures")
-    }
-    intents = {
-        name: _read_job(reader, part, f"intents.{name}") for name, part in _items(source.get("intents")) if reader.key(name, "intents")
-    }
+    kinds = _read_items(reader, source, "kinds", lambda reader, part, path: _read_typed(reader, KIND_TYPES, part, path))
+    procedures = _read_items(reader, source, "procedures", _read_steps)
+    intents = _read_items(reader, source, "intents", _read_job)
     if head is None or reader.problems:
         return None, reader.problems
-    entries = tuple(each for each in info if each is not None)
-    return Spec(head, entities, fields, actions, entries, _present(kinds), procedures, _present(intents)), []
+    return Spec(head, entities, fields, actions, tuple(info), kinds, procedures, intents), []
+
+
+def _read_items(reader: Reader, source: Mapping[Any, Any], key: str, read: Callable[[Reader, Any, str], T | None]) -> dict[str, T]:
+    """The parts under a key of the file that could be read."""
+    return _present({name: read(reader, part, f"{key}.{name}") for name, part in _items_with_keys(reader, source.get(key), key)})
 
 
 def _read_job(reader: Reader, part: Any, path: str) -> Job | None:
@@ -243,23 +230,23 @@ def _items(part: Any) -> Iterable[tuple[str, Any]]:
     return [(str(name), value) for name, value in part.items()] if isinstance(part, Mapping) else ()
 
 
-def _read_fields(reader: Reader, part: Any, path: str) -> dict[str, FieldSpec]:
-    fields = {}
-    for name, raw in _items(part.get("fields") if isinstance(part, Mapping) else None):
-        if reader.key(name, path):
-            read = _read_typed(reader, FIELD_TYPES, raw, f"{path}.{name}")
-            if read is not None:
-                fields[name] = read
-    return fields
+def _items_with_keys(reader: Reader, part: Any, path: str) -> Iterable[tuple[str, Any]]:
+    """The items whose names can be keys."""
+    return ((name, value) for name, value in _items(part) if reader.check_key(name, path))
 
 
-def _read_typed(reader: Reader, types: Mapping[str, type[Strict]], raw: Any, path: str) -> Any | None:
+def _read_fields(reader: Reader, entity: Any, path: str) -> dict[str, FieldSpec]:
+    items = _items_with_keys(reader, entity.get("fields") if isinstance(entity, Mapping) else None, path)
+    return _present({name: _read_typed(reader, FIELD_TYPES, raw, f"{path}.{name}") for name, raw in items})
+
+
+def _read_typed(reader: Reader, types: Mapping[str, type[Strict]], raw: Any, path: str) -> Any:
     if not isinstance(raw, Mapping) or "type" not in raw:
         reader.add(path, f"say its type: {', '.join(types)}")
         return None
     model = types.get(str(raw["type"]))
     if model is None:
-        suggestions = [each for each in _MEANT.get(str(raw["type"]).lower(), ()) if each.split()[0] in types]
+        suggestions = [each for each in _TYPE_HINTS.get(str(raw["type"]).lower(), ()) if each.split()[0] in types]
         hint = f"write {' or '.join(suggestions)}" if suggestions else nearest(str(raw["type"]), types)
         reader.add(f"{path}.type", f"no type {raw['type']!r}; {hint}")
         return None
@@ -267,11 +254,11 @@ def _read_typed(reader: Reader, types: Mapping[str, type[Strict]], raw: Any, pat
 
 
 _WORDS = ("choice (one of a few values)", "name (a proper name)")
-_MEANT = {
+_TYPE_HINTS = {
     "boolean": ("flag",), "bool": ("flag",), "text": _WORDS, "int": ("integer",), "string": _WORDS, "str": _WORDS, "float": ("number",),
     "decimal": ("number",), "enum": ("choice",), "reference": ("ref",), "datetime": ("date", "time"), "price": ("money",),
 }  # fmt: skip
-"""What other languages call the types of fields."""
+"""By a type of another language, the types that its author may want."""
 
 
 def _read_action(reader: Reader, source: Any, path: str) -> Action | None:
@@ -279,23 +266,15 @@ def _read_action(reader: Reader, source: Any, path: str) -> Action | None:
     if spec is None:
         return None
     before = len(reader.problems)
-    takes = {}
-    for name, part in _items(spec.takes):
-        given = {"type": "ref", "to": part} if isinstance(part, str) else part
-        if reader.key(name, f"{path}.takes"):
-            takes[name] = _read_typed(reader, PARAM_TYPES, given, f"{path}.takes.{name}")
-    needs = []
-    for at, part in enumerate(spec.needs):
-        raw = {"if": part} if isinstance(part, (str, bool)) else part
-        needs.append(reader.part(Need, raw, f"{path}.needs[{at}]"))
-    rule_parts = [(name, part) for name, part in _items(spec.rules) if reader.key(name, f"{path}.rules")]
-    rules = {name: reader.part(Rule, part, f"{path}.rules.{name}") for name, part in rule_parts}
-    moves = [reader.part(Move, part, f"{path}.moves[{at}]") for at, part in enumerate(spec.moves)]
-    counts = {name: reader.part(Tally, part, f"{path}.counts.{name}") for name, part in _items(spec.counts)}
+    takes = {
+        name: _read_typed(reader, PARAM_TYPES, {"type": "ref", "to": part} if isinstance(part, str) else part, f"{path}.takes.{name}")
+        for name, part in _items_with_keys(reader, spec.takes, f"{path}.takes")
+    }
+    need_parts = [{"if": part} if isinstance(part, (str, bool)) else part for part in spec.needs]
+    needs = tuple(reader.part(Need, part, f"{path}.needs[{at}]") for at, part in enumerate(need_parts))
+    rules = {name: reader.part(Rule, part, f"{path}.rules.{name}") for name, part in _items_with_keys(reader, spec.rules, f"{path}.rules")}
+    moves = tuple(reader.part(Move, part, f"{path}.moves[{at}]") for at, part in enumerate(spec.moves))
+    counts = {name: reader.part(CountSpec, part, f"{path}.counts.{name}") for name, part in _items(spec.counts)}
     tell_parts = {name: part if isinstance(part, Mapping) else {"value": part} for name, part in _items(spec.tells)}
-    tells = {name: reader.part(Told, part, f"{path}.tells.{name}") for name, part in tell_parts.items()}
-    if len(reader.problems) > before:
-        return None
-    conditions = tuple(each for each in needs if each is not None)
-    transfers = tuple(each for each in moves if each is not None)
-    return Action(spec, _present(takes), conditions, _present(rules), transfers, _present(counts), _present(tells))
+    tells = {name: reader.part(ReplyField, part, f"{path}.tells.{name}") for name, part in tell_parts.items()}
+    return Action(spec, takes, needs, rules, moves, counts, tells) if len(reader.problems) == before else None

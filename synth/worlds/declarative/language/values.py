@@ -1,6 +1,6 @@
 """The small values that a spec is written in: names, words in both languages, expressions as text, days and times of day.
 
-One idea: each is checked where it stands, so that whoever reads a spec further on finds none that means nothing.
+One idea: pydantic checks each value when it is read, so no later code meets an invalid one.
 """
 
 from __future__ import annotations
@@ -13,28 +13,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 _KEY = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
-_TAKEN = frozenset(
-    [
-        "and",
-        "or",
-        "not",
-        "if",
-        "else",
-        "in",
-        "is",
-        "true",
-        "false",
-        "none",
-        "today",
-        "lambda",
-        "for",
-        "self",
-        "id",
-        "total",
-        "rows",
-        "error",
-    ]
-)
+_RESERVED = frozenset({
+    "and", "or", "not", "if", "else", "in", "is", "true", "false", "none", "today", "lambda", "for", "self", "id", "total", "rows", "error",
+})  # fmt: skip
 FUNCTIONS = frozenset({"days_until", "days_since", "min", "max", "round", "abs", "count"})
 
 
@@ -42,7 +23,7 @@ def check_key(text: str) -> str:
     """A name that expressions can use; raises ValueError."""
     if not _KEY.fullmatch(text):
         raise ValueError("a name is lower case, letters, digits and single underscores, e.g. due_date")
-    if text in _TAKEN | FUNCTIONS:
+    if text in _RESERVED | FUNCTIONS:
         raise ValueError(f"{text!r} means something in expressions; take another name")
     return text
 
@@ -73,7 +54,7 @@ class Words:
         return {"en": self.en, "zh": self.zh}
 
 
-def _in_two_languages(value: Any) -> Any:
+def _split_languages(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     english, slash, chinese = value.rpartition(" / ")
@@ -82,44 +63,44 @@ def _in_two_languages(value: Any) -> Any:
     return {"en": english.strip(), "zh": chinese.strip()}
 
 
-def plain_text(text: str) -> str:
+def check_plain(text: str) -> str:
     if bracket := next((character for character in text if character in "[]{}"), None):
         raise ValueError(f"no {bracket} in words: brackets and braces stand for what a request fills in; leave it out or use ( )")
     return text
 
 
-def _both_plain(words: Words) -> Words:
-    plain_text(words.en + words.zh)
+def _check_both(words: Words) -> Words:
+    check_plain(words.en + words.zh)
     return words
 
 
-Template = Annotated[Words, BeforeValidator(_in_two_languages)]
+Template = Annotated[Words, BeforeValidator(_split_languages)]
 """A request with {parameter} fields."""
-Phrase = Annotated[Template, AfterValidator(_both_plain)]
+Phrase = Annotated[Template, AfterValidator(_check_both)]
 
 
-def _as_text(value: Any) -> Any:
+def _scalar_text(value: Any) -> Any:
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, (int, float)) else value
 
 
-Expression = Annotated[str, BeforeValidator(_as_text), Field(max_length=300)]
+Expression = Annotated[str, BeforeValidator(_scalar_text), Field(max_length=300)]
 """Text that `expressions.py` compiles."""
 
 _CLOCK = re.compile(r"([01]\d|2[0-3]):(00|30)")
 
 
-def _clock(text: Any) -> Any:
+def _check_clock(text: Any) -> Any:
     if not isinstance(text, str) or not _CLOCK.fullmatch(text):
         raise ValueError("a time of day on the full or half hour, as 09:30")
     return text
 
 
-Clock = Annotated[str, BeforeValidator(_clock)]
+Clock = Annotated[str, BeforeValidator(_check_clock)]
 
 
-def day_of(value: Any) -> Any:
+def read_date(value: Any) -> Any:
     try:
         day = value if isinstance(value, date) else date.fromisoformat(value)
     except (TypeError, ValueError):

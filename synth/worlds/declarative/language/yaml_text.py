@@ -1,7 +1,7 @@
-"""A spec file's text as plain values, safely: a file may come from a stranger.
+"""Reads the text of a spec file as plain values. The file is not trusted.
 
-One idea: every scalar stays text until the schema says what it is, so none of YAML 1.1's surprises happens (`on`, `no`, dates, 8:30 as a
-number). Aliases are refused (they can make a small file enormous), doubled keys too, and the size is bounded.
+One idea: every scalar stays text until the schema gives it a type, so YAML 1.1's conversions (`on`, `no`, dates, 8:30 as a number) do not
+happen. Aliases are refused, since they can make a small file enormous; so are duplicate keys, and files over MAX_BYTES.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from synth.worlds.declarative.language.problems import Problem, SpecError
 
 MAX_BYTES, MAX_DEPTH = 256 * 1024, 24
 
+_TOO_LARGE = Problem("", f"larger than {MAX_BYTES // 1024} KiB; a spec of one business is a few hundred lines")
 _Loader: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 
 
@@ -22,10 +23,10 @@ def parse_text(text: str, where: str = "") -> Any:
     """The values of a YAML text: mappings, lists and text.
 
     Raises:
-        SpecError: it is too large or nested too deeply, not YAML, has aliases or doubled keys; each problem names its line.
+        SpecError: the text is too large or nested too deeply, is not YAML, or has aliases or duplicate keys; each problem names its line.
     """
     if len(text.encode("utf-8", "replace")) > MAX_BYTES:
-        raise SpecError([Problem("", f"larger than {MAX_BYTES // 1024} KiB; a spec of one business is a few hundred lines")], where)
+        raise SpecError([_TOO_LARGE], where)
     builder = _Builder()
     try:
         for event in yaml.parse(text, Loader=_Loader):
@@ -34,44 +35,44 @@ def parse_text(text: str, where: str = "") -> Any:
         mark = getattr(error, "problem_mark", None)
         line = f"line {mark.line + 1}" if mark else ""
         raise SpecError([Problem(line, f"not valid YAML: {getattr(error, 'problem', None) or error}")], where) from None
-    except _Unfit as unfit:
-        raise SpecError([unfit.problem], where) from None
+    except _Unsupported as error:
+        raise SpecError([error.problem], where) from None
     if builder.problems:
         raise SpecError(builder.problems, where)
     return builder.value
 
 
-class _Unfit(Exception):
+class _Unsupported(Exception):
     def __init__(self, event: Any, text: str) -> None:
         self.problem = Problem(f"line {event.start_mark.line + 1}", text)
         super().__init__(text)
 
 
 class _Builder:
-    """Puts values together from events, one after the other: nothing here recurses, for the text may be nested without end."""
+    """Builds values from parser events. It does not recurse, so deep nesting cannot exhaust the stack."""
 
     def __init__(self) -> None:
         self.value: Any = None
         self.problems: list[Problem] = []
         self._open: list[Any] = []
         self._keys: list[str | None] = []
-        """Of each open mapping, the key whose value comes next."""
-        self._has_begun = False
+        """Per open collection, the key whose value comes next; None in a list and before a key."""
+        self._has_document = False
 
     def take(self, event: Any) -> None:
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
-            raise _Unfit(event, "anchors and aliases (& and *) are not taken; write it out")
+            raise _Unsupported(event, "anchors and aliases (& and *) are not taken; write it out")
         if isinstance(event, yaml.DocumentStartEvent):
-            if self._has_begun:
-                raise _Unfit(event, "a second document begins (---); a file holds one business, put the other into a file of its own")
-            self._has_begun = True
+            if self._has_document:
+                raise _Unsupported(event, "a second document begins (---); a file holds one business, put the other into a file of its own")
+            self._has_document = True
         elif isinstance(event, yaml.ScalarEvent):
             self._scalar(event)
         elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
             if self._open and isinstance(self._open[-1], dict) and self._keys[-1] is None:
-                raise _Unfit(event, "a key must be plain text")
+                raise _Unsupported(event, "a key must be plain text")
             if len(self._open) == MAX_DEPTH:
-                raise _Unfit(event, "nested too deeply")
+                raise _Unsupported(event, "nested too deeply")
             started: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
             self._put(started)
             self._open.append(started)
@@ -103,11 +104,11 @@ def parse_file(path: Path) -> Any:
     """`parse_text` of a file.
 
     Raises:
-        SpecError: see there; also a file that does not exist or is not UTF-8.
+        SpecError: see `parse_text`; also if the file does not exist or is not UTF-8.
     """
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise SpecError([Problem("", f"larger than {MAX_BYTES // 1024} KiB; a spec of one business is a few hundred lines")], str(path))
+            raise SpecError([_TOO_LARGE], str(path))
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise SpecError([Problem("", "no such file")], str(path)) from None
