@@ -159,7 +159,7 @@ def _admitted(world: str, intent: Intent, language: Language, rng: random.Random
 def scores(task: Task) -> list[tuple[str, str, float]]:
     """(name of a trick, what it answers, what that is worth) of every trick."""
     from storage.records import Success
-    from synth.tasks.exploits import tricks
+    from synth.tasks.exploits import exploits
     from synth.tasks.solver import execute
     from synth.worlds import make_world
 
@@ -167,7 +167,7 @@ def scores(task: Task) -> list[tuple[str, str, float]]:
         return execute(make_world(task.world, task.world_seed), task.messages, calls, "").messages[len(task.messages) :]
 
     unaware = task.model_copy(update={"success": Success()})
-    return [(name, answer, score(task, calls, answer)) for name, calls, answer in tricks(WORLDS[unaware.world], unaware, look)]
+    return [(name, answer, score(task, calls, answer)) for name, calls, answer in exploits(WORLDS[unaware.world], unaware, look)]
 
 
 def score(task: Task, calls: Sequence[Call], answer: str) -> float:

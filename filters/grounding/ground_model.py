@@ -36,7 +36,7 @@ from synth.engines.budget import Budget
 from synth.engines.engine_names import weights_of
 from synth.engines.structured import Structured, parse_and_check
 from synth.prompts import prompt
-from synth.tasks.wording import REST, load_families
+from synth.tasks.wording import REST, load_templates
 from synth.text.slot_kinds import Date, Identifier, Quantity, SlotKind, Vocabulary
 from synth.worlds.base import Intent, World
 
@@ -203,9 +203,9 @@ def _legal(kind: SlotKind) -> str:
 
 
 def _intents(world: type[World]) -> list[Mapping[str, str]]:
-    families = load_families(world)
+    templates = load_templates(world)
     return [
-        {"name": name, "slots": _slots(intent), "wording": families.templates(name, "en")[0].replace(f"{{{REST}}}", "")}
+        {"name": name, "slots": _slots(intent), "wording": templates.of_intent(name, "en")[0].replace(f"{{{REST}}}", "")}
         for name, intent in world.intents.items()
     ]
 

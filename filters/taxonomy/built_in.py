@@ -15,7 +15,7 @@ import yaml
 from filters.taxonomy.tree import Node, Tree, ancestors, tree_of
 from storage.records import Frame, Language
 from synth.haystack.generate import usual_values
-from synth.tasks.wording import LANGUAGES, joiner, load_families, render
+from synth.tasks.wording import LANGUAGES, joiner, load_templates, render
 from synth.worlds import GROUNDED, WORLDS
 
 EXAMPLES = 24
@@ -61,7 +61,7 @@ def _word_request(world: str, name: str, language: Language, rng: random.Random)
     slots = [slot for slot in WORLDS[world].intents[name].slots if slot.is_required or rng.random() < _OPTIONAL]
     values = {slot.name: rng.choice(usual_values(world, slot.kind)) for slot in slots}
     text = render(WORLDS[world], Frame(world=world, intent=name, slots=values), language, rng)
-    families, around = load_families(WORLDS[world]), rng.random()
+    families, around = load_templates(WORLDS[world]), rng.random()
     if around < 0.25:
         return rng.choice(families.openers[language]) + joiner(language) + text
     return text + joiner(language) + rng.choice(families.closers[language]) if around < 0.5 else text

@@ -1,10 +1,7 @@
-"""A blueprint: the plan of a trajectory before it runs, and what is wrong with a plan before anything is spent on it (definition P2).
+"""A blueprint: the plan of a trajectory before it runs, and the checks of a plan before anything is spent on it (definition P2).
 
-It holds the goals in order, the dependency graph of all calls, the turn plan (who says what when, what is revealed and what withheld),
-the disturbances, and when the whole counts as done. Everything that executes it reads it from here; rows of table `blueprints` hold it
-as JSON.
-
-How a blueprint is invented is the planner's business (`roles/planner.py`).
+It holds the goals in order, the dependency graph of all calls, the turns (who says what when, what is withheld and revealed), the
+disturbances, and the criteria of success. Rows of table `blueprints` hold it as JSON. `planner.py` makes blueprints.
 """
 
 from __future__ import annotations
@@ -19,14 +16,14 @@ from storage.records import JSON, Call, Fact, Language, Record, RefusalReason, T
 from synth.blueprints.cell import Band, mode_family
 
 MAX_EXTRA_CALLS = 2
-"""Calls beyond the planned ones (retries of planned faults apart) that an accepted trajectory may hold."""
+"""Unplanned calls that an accepted trajectory may hold, besides retries of planned faults."""
 MAX_USER_TURNS = 10
-"""Turns of the user in a conversation: a plan has no more, and nobody speaks after them."""
+"""User turns of a plan and of a conversation, at most."""
 
 
 class Argument(Record):
-    """A value of a call and where it comes from: `user` (said so far), `const` (enum, default, free text), `node` (the result of call
-    number `node`), `hidden` (nowhere: such a blueprint is refused)."""
+    """A value of a call and its source: `user` (stated so far), `const` (enum, default, free text), `node` (the result of call number
+    `node`), `hidden` (none: such a blueprint is refused)."""
 
     src: Literal["user", "const", "node", "hidden"]
     value: JSON = None
@@ -34,9 +31,11 @@ class Argument(Record):
 
 
 class Node(Record):
-    """Call number `n` of the plan. `after`: calls that must have been made before, by value or by condition.
+    """Call number `n` of the plan.
 
-    is_check: reads again what was read before, to see that an act arrived or that an answer still holds."""
+    after: calls that must come before it, for a value or a condition.
+    is_check: it repeats an earlier read, to confirm a change or an answer.
+    """
 
     n: int
     goal: int
@@ -50,11 +49,11 @@ class Node(Record):
 
 
 class Goal(Record):
-    """One intent with its slots, and what must come of it.
+    """One intent with its slots, and its criteria of success.
 
-    hidden: slots whose values the user never says: they follow from earlier results ("cancel that one").
-    changes: everything that differs from the start of the conversation once this goal is done.
-    is_abandoned: the user changes their mind before anything is changed; nothing is owed.
+    hidden: slots whose values the user never states: they follow from earlier results ("cancel that one").
+    changes: all differences from the start of the conversation after this goal.
+    is_abandoned: the user changes their mind before anything is changed; the goal has no criteria.
     """
 
     intent: str
@@ -73,8 +72,11 @@ class Goal(Record):
 class TurnPlan(Record):
     """One user turn and the assistant's reply to it.
 
-    reveals, withholds: names of facts as `goal.slot`. steps: groups of calls, each group one assistant message. reply: what the
-    assistant says at the end of the turn; `is_question` where it asks. settles: goals that the reply answers.
+    reveals, withholds: slots as `goal.slot`.
+    steps: groups of calls, each group one assistant message.
+    reply: the assistant's text at the end of the turn.
+    is_question: whether the reply is a question.
+    settles: goals that the reply answers.
     """
 
     t: int
@@ -88,11 +90,13 @@ class TurnPlan(Record):
 
 
 class Perturbation(Record):
-    """What goes wrong on purpose, at call `at`. The world is not touched by it.
+    """A planned disturbance at call `at`. The world's state does not change by it.
 
-    `error`, `empty`: the call's first answer is replaced, by the error `message` or by an empty result. `goal_shift`: the user drops the
-    goal that the call belongs to. `noise`: the call's answers hold irrelevant fields besides (`message`, a JSON object). `outage`: before
-    it, `tried` is called, a tool that answers nothing but the error `message` in the whole conversation; the plan is the other way."""
+    error, empty: the call's first result is replaced by the error `message` or by an empty result.
+    goal_shift: the user drops the goal of the call.
+    noise: the call's results hold irrelevant fields (`message`, a JSON object).
+    outage: `tried` is called before it; its tool returns the error `message` in the whole conversation, and the plan does without it.
+    """
 
     at: int
     kind: Literal["error", "empty", "goal_shift", "noise", "outage"]
@@ -115,15 +119,15 @@ class Blueprint(Record):
     turns: tuple[TurnPlan, ...]
     perturbations: tuple[Perturbation, ...] = ()
     operators: tuple[str, ...] = ()
-    """Evolution operators that shaped it, in order."""
+    """Evolution operators that were applied, in order."""
     merged_with: str | None = None
-    """The other cluster, where the conversation is over the union of two."""
+    """The other cluster, if the conversation uses the tools of two."""
     forbidden_tools: tuple[str, ...] = ()
-    """State-changing tools of the cluster that the plan does not call: the conversation must not either."""
+    """State-changing tools on offer that the plan does not call: the conversation must not call them either."""
     code_tool: bool = False
     """Whether `run_python` is among the tools."""
     mode_coarse: str
-    """Predicted."""
+    """Predicted signature m1."""
     complexity: float
     """Predicted CAC."""
 
@@ -147,7 +151,7 @@ class Bands:
 
 
 def static_checks(blueprint: Blueprint, tools: Mapping[str, Tool], *, bands: Bands | None = None, band: Band | None = None) -> list[str]:
-    """What is wrong with a plan; empty if it may be executed.
+    """The problems of a plan; empty if it may be executed.
 
     Args:
         tools: those on offer, by name.
@@ -226,20 +230,20 @@ def _turn_problems(blueprint: Blueprint) -> list[str]:
     problems: list[str] = []
     if len(blueprint.turns) > MAX_USER_TURNS:
         problems.append(f"the user speaks {len(blueprint.turns)} times, and may {MAX_USER_TURNS} times")
-    withheld, revealed, goal_order = set[str](), set[str](), list[int]()
+    withheld, revealed, called = set[str](), set[str](), list[int]()
     for turn in blueprint.turns:
         withheld |= set(turn.withholds)
         revealed |= set(turn.reveals)
         if not turn.text.strip():
             problems.append(f"turn {turn.t} says nothing")
         for n in (n for step in turn.steps for n in step):
-            if any(parent not in goal_order for parent in blueprint.nodes[n].after):
+            if any(parent not in called for parent in blueprint.nodes[n].after):
                 problems.append(f"turn {turn.t} calls node {n} before what it depends on")
-            goal_order.append(n)
+            called.append(n)
     hidden = {f"{index}.{slot}" for index, goal in enumerate(blueprint.goals) for slot in goal.hidden}
     if missing := sorted(withheld - revealed - hidden):
         problems.append(f"withheld and never revealed: {', '.join(missing)}")
-    if sorted(goal_order) != list(range(len(blueprint.nodes))):
+    if sorted(called) != list(range(len(blueprint.nodes))):
         problems.append("the turn plan does not call every node exactly once")
     settled = sorted(goal for turn in blueprint.turns for goal in turn.settles)
     if settled != [index for index, goal in enumerate(blueprint.goals) if not goal.is_abandoned]:

@@ -9,7 +9,7 @@ Band = Literal["low", "mid", "high"]
 BANDS: tuple[Band, ...] = get_args(Band)
 
 FAMILIES = ("N", "A>C", "A>P", "P>F", "P>S", "P>R", "C>F", "C>V", "C>R", "C>A", "C>S>F", "C>S>V")
-"""Prefixes of coarse signatures (runs collapsed) that are told apart; all else is `other`."""
+"""Mode families: prefixes of coarse signatures with runs collapsed; all other signatures are `other`."""
 OTHER = "other"
 
 

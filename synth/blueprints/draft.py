@@ -1,8 +1,8 @@
-"""The writing of one blueprint: a recipe's goals solved one after another in a real world, and put into words, its own or given ones.
+"""The writing of one blueprint: a template's goals are solved one after another in a real world, and put into words, drawn here or given.
 
-Slots are drawn in the world as the goals before have left it, the world's own solver plans each goal, and the plans are executed to see
-what feeds what. It does not choose what to write, nor check what was written: `planner.py` does. Everything is a function of the random
-generator that is passed in.
+Slots are drawn in the world's state after the earlier goals, the world's solver plans each goal, and the plans are executed to find the
+sources of their arguments. `planner.py` chooses what to write and checks the result. Everything is a function of the random generator
+that is passed in.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from synth.blueprints.schedule import (
     predict,
     schedule,
 )
-from synth.blueprints.sketch import merged_sources, plan_calls
+from synth.blueprints.sketch import merge_sources, plan_calls
 from synth.clusters.business_clusters import Cluster, tool_names
 from synth.tasks.solver import are_evaluation_slots, solve, training_seed
 from synth.worlds import WORLDS
@@ -54,23 +54,23 @@ from synth.worlds.base import Solution, Unsolvable, World
 SLOT_DRAWS = 12
 _MOST_DISTRACTORS = 4
 CODE_DISTRACTS = 0.3
-"""Of conversations that need no program, those in whose world `run_python` can be called: that offer it all the same (P10)."""
+"""Share of conversations without need of a program that offer `run_python` all the same, in a world that has it (P10)."""
 WORLD_SEEDS = 64
-"""Training worlds that the conversations of a domain are drawn from: opening one costs as much as a plan, so they are few enough to stay
-open. With a hundred rows or more in each, two conversations hardly ever ask for the same thing of the same world."""
+"""Number of training worlds for the conversations of a domain. Opening one costs as much as a plan, so they are few enough to stay in the
+cache. Each has a hundred rows or more, so two conversations hardly ever ask for the same thing in the same world."""
 _PERSONAS, _CHATTY = tuple(sorted(PERSONAS)), "chatty"
 
 FrameFilter = Callable[[str], bool]
-"""By a frame's id, whether it may be used."""
+"""Frame id -> whether the frame may be used."""
 
 
 def may_use(is_allowed: FrameFilter, world: type[World], intent: str, slots: Mapping[str, JSON]) -> bool:
-    """Whether a goal may be planned: its frame is allowed, and it names no individual that is set aside for evaluation."""
+    """Whether a goal may be planned: its frame is allowed, and its individuals are not set aside for evaluation."""
     return is_allowed(frame_id(world.name, intent, slots)) and not are_evaluation_slots(intent, slots, entities_of(world, intent))
 
 
 class PlanFailed(Exception):
-    """No blueprint came of a proposal; `reason` is a short key, counted and stored."""
+    """A proposal gave no blueprint. reason: a short key; it is counted and stored."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(f"{reason}: {detail}" if detail else reason)
@@ -80,8 +80,11 @@ class PlanFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The tools of one conversation. partner: a cluster of the same world that is merged with the first. has_code: whether `run_python`
-    may be used beside them."""
+    """The tools of one conversation.
+
+    partner: a cluster of the same world that is merged with `cluster`.
+    has_code: whether `run_python` may be used too.
+    """
 
     cluster: Cluster
     partner: Cluster | None = None
@@ -104,9 +107,13 @@ def _tool_names(tool_ids: tuple[str, ...], has_code: bool) -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """A goal as someone else thought of it: slots with their values (one that is pointed at may be missing), how the user asks for it, and
-    what they add when asked for what they left out."""
+class GoalText:
+    """A goal as a language model proposes it.
+
+    slots: slot -> value; a slot that refers to an earlier answer may be missing.
+    request: how the user asks for it.
+    reveal: the user's reply when asked for the value that the request leaves out.
+    """
 
     slots: Mapping[str, JSON]
     request: str
@@ -115,7 +122,13 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class _Solved:
-    """One goal in one world: what is asked, what is to be done, and what has changed since the start once it is."""
+    """One solved goal.
+
+    text: the user's request.
+    changes: changes since the start of the conversation, after this goal.
+    hidden: slots that refer to the previous answer.
+    revealed: the user's reply when asked for the withheld value.
+    """
 
     frame: Frame
     solution: Solution
@@ -130,63 +143,65 @@ class Draft:
     """The writing of one blueprint.
 
     Args:
-        said: of every goal, what it says; without, slots are drawn and requests worded here.
-        seed: of the world; drawn where none is given, as the persona is.
+        perturbations: operators of `PERTURBATIONS` to apply.
+        goal_texts: slots and wording of every goal; empty to draw them here.
+        seed: world seed; None to draw it.
+        persona: empty to draw it.
     """
 
     def __init__(
         self,
-        recipe: ConversationTemplate,
+        template: ConversationTemplate,
         offer: Offer,
-        veils: frozenset[str],
+        perturbations: frozenset[str],
         language: Language,
         is_allowed: FrameFilter,
         rng: random.Random,
         *,
-        said: Sequence[Said] = (),
+        goal_texts: Sequence[GoalText] = (),
         seed: int | None = None,
         persona: str = "",
     ) -> None:
-        self.recipe, self.offer, self.language = recipe, offer, language
+        self.template, self.offer, self.language = template, offer, language
         self.is_allowed, self.rng = is_allowed, rng
         self.tools = offer.tools
-        self.changing = changing_tools(recipe.world)
-        self.said = said
+        self.changing = changing_tools(template.world)
+        self.goal_texts = goal_texts
         self.seed = training_seed(rng.randrange(WORLD_SEEDS)) if seed is None else seed
-        self.world: World = recipe.world(self.seed)
+        self.world: World = template.world(self.seed)
         self.persona = persona or rng.choice(_PERSONAS)
-        self.is_vague = "vague_wording" in veils
+        self.is_vague = "vague_wording" in perturbations
         self.sources = ArgumentSources()
         self.sources.hear(self.world.system_prompt)
         self.positions: dict[str, tuple[int, int]] = {}
-        self.veils = veils
-        self.applied = [name for name in recipe.operators if name != "tool_outage"]
+        self.perturbations = perturbations
+        self.applied = [name for name in template.operators if name != "tool_outage"]
         """Operators that left a trace."""
 
     def write(self) -> Blueprint:
         solved: list[_Solved] = []
-        for index, goal in enumerate(self.recipe.goals):
+        for index, goal in enumerate(self.template.goals):
             solved.append(self._solve(index, goal, solved))
-        laid_out = schedule(self.recipe, [one.plan for one in solved])
-        likely = predict(laid_out)
-        turns = self._word_turns(laid_out, solved)
-        perturbations = self._perturbations(laid_out)
-        used = {move.call.tool for move in laid_out.moves}
-        offered = self._offered_tools(used | {call.tool for call, _ in laid_out.outages.values()})
+        layout = schedule(self.template, [one.plan for one in solved])
+        likely = predict(layout)
+        turns = self._word_turns(layout, solved)
+        perturbations = self._plan_perturbations(layout)
+        used = {move.call.tool for move in layout.moves}
+        offered = self._offered_tools(used | {call.tool for call, _ in layout.outages.values()})
         if self.offer.partner is not None:
             self.applied.append(MERGE_CLUSTERS)
         draft = Blueprint(
             id="",
             cluster_id=self.offer.cluster.id,
             merged_with=None if self.offer.partner is None else self.offer.partner.id,
-            world=self.recipe.world.name,
+            world=self.template.world.name,
             world_seed=self.seed,
-            domain=domain_of(self.recipe),
+            domain=domain_of(self.template),
             language=self.language,
             persona=self.persona,
             tools=offered,
-            goals=tuple(self._goal_record(index, goal, solved[index]) for index, goal in enumerate(self.recipe.goals)),
-            nodes=tuple(_node(move, laid_out.numbers) for move in laid_out.moves),
+            goals=tuple(self._goal_record(index, goal, solved[index]) for index, goal in enumerate(self.template.goals)),
+            nodes=tuple(_node(move, layout.numbers) for move in layout.moves),
             turns=turns,
             perturbations=perturbations,
             operators=tuple(self.applied),
@@ -197,25 +212,25 @@ class Draft:
         )
         return draft.model_copy(update={"id": content_id("blueprint", draft.model_dump_json(exclude={"id"}))})
 
-    def _perturbations(self, laid_out: Schedule) -> tuple[Perturbation, ...]:
+    def _plan_perturbations(self, layout: Schedule) -> tuple[Perturbation, ...]:
         perturbations = [
-            Perturbation(at=at, kind=kind, message=fault(self.rng) if kind == "error" else "") for at, kind in laid_out.disturbances
+            Perturbation(at=at, kind=kind, message=fault(self.rng) if kind == "error" else "") for at, kind in layout.disturbances
         ]
-        for at, (call, _) in laid_out.outages.items():
+        for at, (call, _) in layout.outages.items():
             tried = Call(tool=call.tool, arguments=dict(call.arguments))
             perturbations.append(Perturbation(at=at, kind="outage", message=fault(self.rng, is_lasting=True), tried=tried))
             self.applied.append("tool_outage")
-        if "noisy_tools" in self.veils and laid_out.moves:
-            by_tool = {tool: noise(self.rng) for tool in sorted({move.call.tool for move in laid_out.moves})}
-            perturbations += [Perturbation(at=move.n, kind="noise", message=by_tool[move.call.tool]) for move in laid_out.moves]
+        if "noisy_tools" in self.perturbations and layout.moves:
+            by_tool = {tool: noise(self.rng) for tool in sorted({move.call.tool for move in layout.moves})}
+            perturbations += [Perturbation(at=move.n, kind="noise", message=by_tool[move.call.tool]) for move in layout.moves]
             self.applied.append("noisy_tools")
         return tuple(perturbations)
 
     def _offered_tools(self, used: Set[str]) -> tuple[str, ...]:
-        """The tools on offer; as distractors, some that the world has beside them, and `run_python` now and then."""
+        """The tools on offer; sometimes also other tools of the world and `run_python`, as distractors."""
         has_code = CODE_TOOL in used or (self.offer.has_code and self.rng.random() < CODE_DISTRACTS)
         names = [tool.name for tool in self.world.tools if tool.name != CODE_TOOL or has_code]
-        others = [name for name in names if name not in self.tools] if "distractors" in self.veils else []
+        others = [name for name in names if name not in self.tools] if "distractors" in self.perturbations else []
         if others:
             others = self.rng.sample(others, min(len(others), self.rng.randint(1, _MOST_DISTRACTORS)))
             self.applied.append("distractors")
@@ -233,14 +248,16 @@ class Draft:
             failure = failure if is_free else no_frame
             return is_free
 
-        for _ in range(1 if self.said else SLOT_DRAWS):
+        for _ in range(1 if self.goal_texts else SLOT_DRAWS):
             hidden: tuple[str, ...] = ()
-            if self.said and not goal.is_chained:
-                goal_slots = dict(self.said[index].slots)
+            if self.goal_texts and not goal.is_chained:
+                goal_slots = dict(self.goal_texts[index].slots)
                 if not may_use(goal_slots):
                     break
             elif goal.is_chained:
-                goal_slots = self.world.draw_slots(goal.intent, goal.slots, self.rng) | (dict(self.said[index].slots) if self.said else {})
+                goal_slots = self.world.draw_slots(goal.intent, goal.slots, self.rng) | (
+                    dict(self.goal_texts[index].slots) if self.goal_texts else {}
+                )
                 hidden = self._point_at(goal, goal_slots, before[-1]) if before else ()
                 if not hidden:
                     failure = PlanFailed("nothing_to_point_at", goal.intent)
@@ -251,7 +268,7 @@ class Draft:
                 if allowed_slots is None:
                     raise failure
                 goal_slots = allowed_slots
-            frame = Frame(world=self.recipe.world.name, intent=goal.intent, slots=goal_slots)
+            frame = Frame(world=self.template.world.name, intent=goal.intent, slots=goal_slots)
             try:
                 solution = solve(self.world, frame, self.language)
             except Unsolvable as unsolvable:
@@ -261,14 +278,14 @@ class Draft:
         raise failure
 
     def _may_use(self, intent: str, slots: Mapping[str, JSON]) -> bool:
-        return may_use(self.is_allowed, self.recipe.world, intent, slots)
+        return may_use(self.is_allowed, self.template.world, intent, slots)
 
     def _point_at(self, goal: GoalTemplate, slots: dict[str, JSON], previous: _Solved) -> tuple[str, ...]:
-        """Puts something that the previous answer named into one of the slots, and says into which."""
-        for name, slot in sorted(slots_of(self.recipe.world, goal.intent).items()):
-            if name not in slots or not slot.is_entity or not can_point_at(self.recipe.world, slot):
+        """Puts a value from the previous answer into one of the slots, and returns the slot's name."""
+        for name, slot in sorted(slots_of(self.template.world, goal.intent).items()):
+            if name not in slots or not slot.is_entity or not can_point_at(self.template.world, slot):
                 continue
-            mentions = mentioned_values(self.recipe.world, previous.solution.plan.answer, goal.intent, name, self.language)
+            mentions = mentioned_values(self.template.world, previous.solution.plan.answer, goal.intent, name, self.language)
             others = [value for value in mentions if value not in previous.frame.slots.values()]
             if others:
                 slots[name] = self.rng.choice(others)
@@ -283,7 +300,7 @@ class Draft:
                 raise PlanFailed("nothing_to_drop", goal.intent)
         if strangers := sorted({call.tool for call in calls} - self.tools):
             raise PlanFailed("outside_cluster", strangers[0])
-        given = self.said[index] if self.said else None
+        given = self.goal_texts[index] if self.goal_texts else None
         text, revealed = (given.request, given.reveal) if given is not None else self._request(goal, frame, hidden)
         self.sources.hear(f"{text} {revealed}")
         plan = self._run(index, calls, [frame.slots[name] for name in hidden])
@@ -294,14 +311,14 @@ class Draft:
         return _Solved(frame, solution, plan, text, changes, hidden, revealed)
 
     def _run(self, index: int, calls: Sequence[Call], secret: Sequence[JSON]) -> GoalPlan:
-        """The calls of a goal, made, with what feeds them. Arguments that carry one of the `secret` values, which nobody has said or
-        shown, are marked as such."""
+        """Executes the calls of a goal and finds the sources of their arguments. An argument with a value of `secret`, which nothing in the
+        conversation states, gets the source `hidden`."""
         sources: list[dict[str, Source]] = []
         for position, call in enumerate(calls):
             observation = self.world.call(call.tool, call.arguments)
             if observation.is_error:
                 raise PlanFailed("call_refused", observation.content)
-            call_sources = merged_sources(call.arguments, self.sources.of(call.tool, call.arguments), self.positions)
+            call_sources = merge_sources(call.arguments, self.sources.of(call.tool, call.arguments), self.positions)
             if secret:
                 call_sources = {
                     name: "hidden" if src == "const" and call.arguments[name] in secret else src for name, src in call_sources.items()
@@ -311,33 +328,33 @@ class Draft:
             self.positions[node_key] = (index, position)
             if call_status(observation.content) == "ok":
                 self.sources.show(call.tool, node_key, observation.content, call.arguments)
-        return plan_calls(self.recipe.world, [(call.tool, call.arguments) for call in calls], sources)
+        return plan_calls(self.template.world, [(call.tool, call.arguments) for call in calls], sources)
 
     def _request(self, goal: GoalTemplate, frame: Frame, hidden: tuple[str, ...]) -> tuple[str, str]:
-        """What the user says of a goal, and what they add when asked."""
-        slots = slots_of(self.recipe.world, frame.intent)
+        """The user's request for a goal, and their reply when asked for the withheld value."""
+        slots = slots_of(self.template.world, frame.intent)
         if not hidden and goal.withheld is None:
             if self.is_vague:
                 self._note("vague_wording")
-                return self._correct_value(vague_request(self.recipe.world, frame, self.language, self.rng), frame, frozenset()), ""
-            return self._correct_value(request(self.recipe.world, frame, self.language, self.rng, self.persona), frame, frozenset()), ""
+                return self._correct_value(vague_request(self.template.world, frame, self.language, self.rng), frame, frozenset()), ""
+            return self._correct_value(request(self.template.world, frame, self.language, self.rng, self.persona), frame, frozenset()), ""
         open_slot = slots[hidden[0]] if hidden else slots[goal.withheld or ""]
         style = "that" if hidden else "vague"
-        text = request_without(self.recipe.world, frame, open_slot, self.language, self.rng, self.persona, style=style)
+        text = request_without(self.template.world, frame, open_slot, self.language, self.rng, self.persona, style=style)
         if text is None:
             raise PlanFailed("wording", f"{goal.intent} cannot be said without {open_slot.name}")
         text = self._correct_value(text, frame, frozenset({open_slot.name}))
-        return text, "" if hidden else reveal(self.recipe.world, frame, open_slot, self.language, self.rng)
+        return text, "" if hidden else reveal(self.template.world, frame, open_slot, self.language, self.rng)
 
     def _correct_value(self, text: str, frame: Frame, unsaid: frozenset[str]) -> str:
-        """The request with a value put right, where that veil is over the conversation and was not used yet."""
-        if "self_correction" not in self.veils or "self_correction" in self.applied:
+        """The request with a self-correction, if that perturbation applies and was not used yet."""
+        if "self_correction" not in self.perturbations or "self_correction" in self.applied:
             return text
-        put_right = self_correction(self.recipe.world, text, frame, sorted(frame.slots.keys() - unsaid), self.language, self.rng)
-        if put_right is None:
+        corrected = self_correction(self.template.world, text, frame, sorted(frame.slots.keys() - unsaid), self.language, self.rng)
+        if corrected is None:
             return text
         self._note("self_correction")
-        return put_right
+        return corrected
 
     def _note(self, operator: str) -> None:
         if operator not in self.applied:
@@ -361,23 +378,20 @@ class Draft:
             is_abandoned=goal.is_dropped,
         )
 
-    def _word_turns(self, laid_out: Schedule, solved: Sequence[_Solved]) -> tuple[TurnPlan, ...]:
-        out = []
-        for t, turn in enumerate(laid_out.turns):
-            text = self._user_text(turn.kind, turn.lead, solved, is_first=t == 0)
-            out.append(
-                TurnPlan(
-                    t=t,
-                    text=text,
-                    reveals=turn.reveals,
-                    withholds=turn.withholds,
-                    steps=turn.steps,
-                    reply=self._reply(turn, solved),
-                    is_question=turn.is_question,
-                    settles=turn.settles,
-                )
+    def _word_turns(self, layout: Schedule, solved: Sequence[_Solved]) -> tuple[TurnPlan, ...]:
+        return tuple(
+            TurnPlan(
+                t=t,
+                text=self._user_text(turn.kind, turn.lead, solved, is_first=t == 0),
+                reveals=turn.reveals,
+                withholds=turn.withholds,
+                steps=turn.steps,
+                reply=self._reply(turn, solved),
+                is_question=turn.is_question,
+                settles=turn.settles,
             )
-        return tuple(out)
+            for t, turn in enumerate(layout.turns)
+        )
 
     def _user_text(self, kind: str, lead: int, solved: Sequence[_Solved], *, is_first: bool) -> str:
         if kind == "reveal":
@@ -386,20 +400,20 @@ class Draft:
             return phrase("agree" if kind == "agree" else "recheck", self.language, self.rng)
         text = solved[lead].text
         follower = lead + 1
-        while follower < len(solved) and self.recipe.goals[follower].is_joint:
+        while follower < len(solved) and self.template.goals[follower].is_joint:
             text = phrase("joint", self.language, self.rng, first=text, second=solved[follower].text)
             follower += 1
-        if lead > 0 and self.recipe.goals[lead - 1].is_dropped:
+        if lead > 0 and self.template.goals[lead - 1].is_dropped:
             return phrase("shift", self.language, self.rng, text=text)
-        if is_first and not self.said:
-            return add_small_talk(self.recipe.world, text, self.language, self.rng, _CHATTY if self.is_vague else self.persona)
-        return text if self.said else phrase("next", self.language, self.rng, text=text)
+        if is_first and not self.goal_texts:
+            return add_small_talk(self.template.world, text, self.language, self.rng, _CHATTY if self.is_vague else self.persona)
+        return text if self.goal_texts else phrase("next", self.language, self.rng, text=text)
 
     def _reply(self, turn: Turn, solved: Sequence[_Solved]) -> str:
         kind, lead = turn.kind, turn.lead
-        goal = self.recipe.goals[lead]
+        goal = self.template.goals[lead]
         if turn.is_question and goal.withheld is not None and kind == "open":
-            return question(self.recipe.world, slots_of(self.recipe.world, goal.intent)[goal.withheld], self.language, self.rng)
+            return question(self.template.world, slots_of(self.template.world, goal.intent)[goal.withheld], self.language, self.rng)
         if turn.is_question:
             return phrase("confirm", self.language, self.rng)
         answers = [solved[index].solution.plan.answer for index in (turn.settles or (lead,))]
@@ -416,4 +430,4 @@ def _node(move: Move, numbers: Mapping[tuple[int, int], int]) -> Node:
 def _argument(value: JSON, source: Source, numbers: Mapping[tuple[int, int], int]) -> Argument:
     if isinstance(source, tuple):
         return Argument(src="node", value=value, node=numbers[source])
-    return Argument(src="user" if source == "user" else "hidden" if source == "hidden" else "const", value=value)
+    return Argument(src="hidden" if source == "hidden" else "user" if source == "user" else "const", value=value)

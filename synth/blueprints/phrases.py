@@ -1,4 +1,4 @@
-"""What scripted roles say around a request (`phrases.yaml`), and requests from which a value is withheld."""
+"""Phrases of scripted roles around a request (`phrases.yaml`), and requests that leave a value out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from storage.records import Frame, Language
-from synth.tasks.wording import load_families, render, spellings
+from synth.tasks.wording import load_templates, render, spellings
 from synth.text.slot_kinds import Date, Identifier, Vocabulary
 from synth.worlds.base import Slot, World, cached_per_world
 
@@ -23,7 +23,7 @@ PERSONAS: Mapping[str, tuple[bool, bool, bool]] = {
     "polite": (False, False, True),
     "chatty": (False, True, True),
 }
-"""Persona -> (short wordings only, small talk before a request, a word after it)."""
+"""Persona -> (short wordings only, small talk before a request, small talk after it)."""
 
 _VAGUE_DRAWS = 4
 
@@ -40,7 +40,7 @@ def phrase(key: str, language: Language, rng: random.Random, **values: str) -> s
 
 
 def fault(rng: random.Random, *, is_lasting: bool = False) -> str:
-    """What a tool says that fails once, or whenever it is called."""
+    """The error of a tool that fails once, or (`is_lasting`) always."""
     return str(rng.choice(_phrases()["outages" if is_lasting else "faults"]))
 
 
@@ -57,27 +57,27 @@ def noise(rng: random.Random) -> str:
 
 def can_withhold(world: type[World], slot: Slot) -> bool:
     """Whether a request can leave this slot out, and an assistant can ask for it."""
-    kind = load_families(world).kinds.get(slot.kind)
+    kind = load_templates(world).kinds.get(slot.kind)
     return kind is not None and "ask" in kind and (not slot.is_required or "vague" in kind)
 
 
 def can_point_at(world: type[World], slot: Slot) -> bool:
-    """Whether one can refer to a value of this slot as just mentioned."""
-    return "that" in load_families(world).kinds.get(slot.kind, {})
+    """Whether a request can refer to a value of this slot as just mentioned."""
+    return "that" in load_templates(world).kinds.get(slot.kind, {})
 
 
 def question(world: type[World], slot: Slot, language: Language, rng: random.Random) -> str:
-    return rng.choice(load_families(world).kinds[slot.kind]["ask"][language])
+    return rng.choice(load_templates(world).kinds[slot.kind]["ask"][language])
 
 
 def request(world: type[World], frame: Frame, language: Language, rng: random.Random, persona: str) -> str:
-    """A frame in words, as this persona says it; without a full stop."""
+    """A frame in the words of a persona, without a full stop."""
     is_short, _, _ = PERSONAS[persona]
     return render(world, frame, language, rng, canonical=is_short)
 
 
 def vague_request(world: type[World], frame: Frame, language: Language, rng: random.Random) -> str:
-    """A frame in the words, of a few drawn, that name the fewest values and tools outright."""
+    """A frame in words: of a few drawn wordings, the one with the fewest plain names of values and tools."""
     plain = [spellings(world, frame.intent, slot, value, language)[0].casefold() for slot, value in frame.slots.items()]
     plain += [word for words in world.tool_words.values() for word in words]
     requests = [render(world, frame, language, rng) for _ in range(_VAGUE_DRAWS)]
@@ -103,18 +103,18 @@ def self_correction(
 
 
 def add_small_talk(world: type[World], text: str, language: Language, rng: random.Random, persona: str) -> str:
-    """A first request with the persona's small talk around it."""
+    """A first request with the persona's small talk."""
     _, opens, closes = PERSONAS[persona]
-    families, comma = load_families(world), "，" if language == "zh" else ", "
-    before = rng.choice(families.openers[language]) + comma if opens and families.openers.get(language) else ""
-    after = comma + rng.choice(families.closers[language]) if closes and families.closers.get(language) else ""
+    templates, comma = load_templates(world), "，" if language == "zh" else ", "
+    before = rng.choice(templates.openers[language]) + comma if opens and templates.openers.get(language) else ""
+    after = comma + rng.choice(templates.closers[language]) if closes and templates.closers.get(language) else ""
     return before + text + after
 
 
 def request_without(
     world: type[World], frame: Frame, slot: Slot, language: Language, rng: random.Random, persona: str, *, style: str
 ) -> str | None:
-    """The frame in words with a slot left open; None where the wording cannot do without its value.
+    """The frame in words without the value of a slot; None if the wording needs it.
 
     style: `vague` ("one of my orders") or `that` ("that order"). An optional slot that is to be vague is simply left out.
     """
@@ -123,7 +123,7 @@ def request_without(
         return request(world, reduced, language, rng, persona)
     text = request(world, frame, language, rng, persona)
     names = spellings(world, frame.intent, slot.name, frame.slots[slot.name], language)
-    styles = load_families(world).kinds[slot.kind]
+    styles = load_templates(world).kinds[slot.kind]
     stand_in = rng.choice(styles[style][language])
     replaced = _replace(text, names, styles.get("nouns", {}).get(language, ()), stand_in, language)
     return None if replaced is None or any(name.casefold() in replaced.casefold() for name in names) else replaced
@@ -165,17 +165,17 @@ def _lead(nouns: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def reveal(world: type[World], frame: Frame, slot: Slot, language: Language, rng: random.Random) -> str:
-    """The user says what was withheld."""
+    """The user's reply with the withheld value."""
     value = rng.choice(spellings(world, frame.intent, slot.name, frame.slots[slot.name], language))
     if slot.is_required:
         return phrase("reveal", language, rng, value=value)
-    value_phrase = rng.choice(load_families(world).phrases(slot.name, language))
+    value_phrase = rng.choice(load_templates(world).phrases(slot.name, language))
     return value_phrase.replace(f"{{{slot.name}}}", value)
 
 
 @cached_per_world(1024)
 def mentioned_values(world: type[World], text: str, intent: str, slot: str, language: Language) -> tuple[Any, ...]:
-    """Those of a slot's possible values that a text names, in the order of the world's list; none for numbers and dates."""
+    """The possible values of a slot that a text names, in the order of the world's list; none for numbers and dates."""
     plain = text.casefold()
     return tuple(value for name, value in _plain_names(world, intent, slot, language) if name in plain and _is_word(name, plain))
 
@@ -193,7 +193,7 @@ def _is_word(name: str, text: str) -> bool:
 
 
 def _places(name: str, text: str) -> Iterator[int]:
-    """Where a name stands in a text; one in ASCII as a word of its own. No pattern is compiled: there are as many names as rows."""
+    """Positions of a name in a text; an ASCII name must be a whole word. No pattern is compiled: there are as many names as rows."""
     at = text.find(name)
     while at >= 0:
         beside = text[at - 1 : at] + text[at + len(name) : at + len(name) + 1]

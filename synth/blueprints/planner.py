@@ -1,8 +1,8 @@
-"""The scripted planner: a blueprint for a cell, out of what a cluster's tools can do.
+"""The scripted planner: a blueprint for a cell, made with what a cluster's tools can do.
 
-Recipes that lie in the cell it finds in a cookbook (`template_library.py`), has one written (`draft.py`), and checks it. Where no cluster
-has a recipe for a cell that failed before, two clusters of one world are merged; where that does not help, the blueprint is of the same
-domain and band, and of another mode family that is wanted. Veils (`recipes.VEILS`) are put over a share of the drafts.
+It takes templates of the cell from a library (`template_library.py`), has one written (`draft.py`), and checks it. If no cluster has a
+template for a cell that failed before, two clusters of one world are merged; if that does not help, the blueprint has the same domain and
+band, and another mode family that is needed. A share of the drafts gets perturbations (`conversation_template.PERTURBATIONS`).
 
 Everything is a function of the random generator that is passed in.
 """
@@ -18,25 +18,25 @@ from dataclasses import dataclass, field
 from storage.records import CODE_TOOL, Language, frame_id
 from synth.blueprints.blueprint import Bands, Blueprint, static_checks
 from synth.blueprints.cell import Cell
-from synth.blueprints.conversation_template import VEILS, IntentPool, evolve, intent_pool, native
+from synth.blueprints.conversation_template import PERTURBATIONS, IntentPool, draw_template, evolve, intent_pool
 from synth.blueprints.draft import Draft, FrameFilter, Offer, PlanFailed
 from synth.blueprints.phrases import slots_of
 from synth.blueprints.schedule import ConversationTemplate
-from synth.blueprints.template_library import TRIES_A_VOLUME, Cookbook, build_library, shelf_of
+from synth.blueprints.template_library import TRIES_PER_EXTENSION, TemplateLibrary, build_library, classify
 from synth.clusters.business_clusters import Cluster
 from synth.text.slot_kinds import Vocabulary
 from synth.worlds import WORLDS
 from synth.worlds.base import World, cached_per_world
 
 VERSION = 3
-DRAFTS = 6
-"""Recipes drafted at most for one kitchen."""
+MOST_DRAFTS = 6
+"""Templates drafted at most for one set of tools."""
 TRIES_BEFORE_MERGING = 2
-"""Failures of a cell before clusters are merged for it."""
-_NATIVES = 24
-"""Recipes as they come that are looked at for one that may be used, and that needs a program, or none."""
+"""Failures of a cell before two clusters are merged for it."""
+_MOST_DRAWS = 24
+"""Templates drawn at most until one may be used and needs a program, or none, as required."""
 _MOST_ENUMERATED = 64
-"""Frames of one kind that are all looked at."""
+"""Up to so many frames with the same slots, all are checked."""
 
 
 @cached_per_world()
@@ -47,7 +47,7 @@ def offers_code(world: type[World]) -> bool:
 
 @cached_per_world(65536)
 def _is_usable(world: type[World], is_allowed: FrameFilter, intent: str, slots: frozenset[str]) -> bool:
-    """Whether any frame with these slots may be used: False where there are few, of words alone, and all are kept for other uses."""
+    """Whether any frame with these slots may be used. False only if they are few, of vocabulary values, and all kept for other uses."""
     slot_kinds = [(slot, world.kinds[slot.kind]) for name, slot in slots_of(world, intent).items() if name in slots]
     values = [tuple(kind.names) for slot, kind in slot_kinds if isinstance(kind, Vocabulary) and not slot.is_entity]
     if len(values) < len(slot_kinds) or math.prod(map(len, values)) > _MOST_ENUMERATED:
@@ -59,16 +59,16 @@ def _is_usable(world: type[World], is_allowed: FrameFilter, intent: str, slots: 
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """Plans for clusters.
+    """Plans conversations for clusters.
 
-    is_allowed: which frames may be used (those of other divisions may not); what it says of few frames is remembered by function.
-    chinese_share: of conversations, the rest are English.
-    bands: None while calibrating, when there are none yet.
-    veiled_share: of steered conversations, those that a veil is put over.
-    tries: how often the domain was asked for before; its cookbooks grow with them.
-    used_modes: conversations there are by their sequence of modes; recipes for the least used come first.
-    code_share: of conversations, those that are to need a program; None where none can be run, so that `run_python` is not on offer.
-    factors: by world and intent, how many times as often its recipes may be used as others; 1 where it is not here.
+    is_allowed: whether a frame may be used (frames of other divisions may not); results are cached by this function's identity.
+    chinese_share: share of conversations in Chinese; the others are in English.
+    bands: complexity bands; None during calibration, which comes before them.
+    veiled_share: share of steered conversations with perturbations.
+    tries: earlier requests for the domain; its libraries grow with them.
+    used_modes: sequence of modes -> conversations so far; templates of the least used sequence come first.
+    code_share: share of conversations that need a program; None if no program can be run: then `run_python` is not on offer.
+    factors: (world, intent) -> weight of its templates; 1 if absent.
     """
 
     is_allowed: FrameFilter
@@ -90,8 +90,11 @@ class Planner:
     ) -> tuple[Cluster, Blueprint]:
         """A blueprint that is predicted to lie in the cell, or else in its domain and band; and its cluster.
 
-        clusters: to be tried in this order. failures: how often this cell was missed before. else_families: mode families that will do
-        where the cell cannot be had, in this order. A conversation that is to need a program rather has another mode family than none.
+        A conversation that is to need a program takes another mode family before it does without the program.
+
+        clusters: tried in this order.
+        failures: earlier failures of this cell.
+        else_families: mode families to try in this order if the cell has no template.
 
         Raises:
             PlanFailed: none was found within the budget of drafts.
@@ -104,9 +107,9 @@ class Planner:
         families = (cell.family, *(family for family in else_families if family != cell.family))
         for is_computing, family, offer in itertools.product(computes, families, offers):
             aim = Cell(cell.domain, family, cell.band)
-            for recipe in self._recipes(aim, offer, rng, is_computing):
+            for template in self._templates(aim, offer, rng, is_computing):
                 try:
-                    return offer.cluster, self.draft(recipe, offer, rng, aim)
+                    return offer.cluster, self.draft(template, offer, rng, aim)
                 except PlanFailed as failed:
                     last = failed
         raise last
@@ -118,73 +121,74 @@ class Planner:
     def _computes(self, rng: random.Random) -> bool:
         return self.code_share is not None and rng.random() < self.code_share
 
-    def _book(self, offer: Offer, domain: str) -> Cookbook:
+    def _library(self, offer: Offer, domain: str) -> TemplateLibrary:
         assert self.bands is not None
-        return build_library(offer.world, offer.tools, domain, self.bands, self.tries // TRIES_A_VOLUME)
+        return build_library(offer.world, offer.tools, domain, self.bands, self.tries // TRIES_PER_EXTENSION)
 
-    def _recipes(self, cell: Cell, offer: Offer, rng: random.Random, is_computing: bool) -> Iterator[ConversationTemplate]:
-        """Recipes of the cell that need a program, or none, of the least worn sequences of modes first, every other one changed by an
-        operator that leaves it where it is."""
+    def _templates(self, cell: Cell, offer: Offer, rng: random.Random, is_computing: bool) -> Iterator[ConversationTemplate]:
+        """Templates of the cell that need a program (`is_computing`) or none, the least used sequences of modes first; half of them are
+        changed by an operator that keeps them in the cell."""
         assert self.bands is not None
-        pots, entries = intent_pool(offer.world, offer.tools), self._book(offer, cell.domain).get((cell.family, cell.band), {})
-        shelf = {modes: recipes for modes, recipes in entries.items() if ("X" in modes) == is_computing}
-        templates = sorted(rng.sample(list(shelf), len(shelf)), key=lambda modes: self._wear(modes, shelf[modes]))
-        usable = ([recipe for recipe in shelf[modes] if self._may_use(recipe)] for modes in templates)
-        for recipe in itertools.islice((self._one_of(recipes, rng) for recipes in usable if recipes), DRAFTS):
-            changed = evolve(recipe, pots, rng) if rng.random() < 0.5 else recipe
-            is_same = changed is recipe or pots.computes(changed) != is_computing or not self._may_use(changed)
-            place = None if is_same else shelf_of(changed, cell.domain, self.bands)
-            yield changed if place is not None and place[0] == (cell.family, cell.band) else recipe
+        pool, entries = intent_pool(offer.world, offer.tools), self._library(offer, cell.domain).get((cell.family, cell.band), {})
+        by_modes = {modes: templates for modes, templates in entries.items() if ("X" in modes) == is_computing}
+        sequences = sorted(rng.sample(list(by_modes), len(by_modes)), key=lambda modes: self._usage(modes, by_modes[modes]))
+        usable = ([template for template in by_modes[modes] if self._may_use(template)] for modes in sequences)
+        for template in itertools.islice((self._choose(templates, rng) for templates in usable if templates), MOST_DRAFTS):
+            changed = evolve(template, pool, rng) if rng.random() < 0.5 else template
+            is_same = changed is template or pool.computes(changed) != is_computing or not self._may_use(changed)
+            place = None if is_same else classify(changed, cell.domain, self.bands)
+            yield changed if place is not None and place[0] == (cell.family, cell.band) else template
 
-    def _wear(self, modes: str, recipes: Sequence[ConversationTemplate]) -> float:
-        """How used a sequence of modes is: uses, divided by the greatest factor of its recipes."""
-        return (self.used_modes.get(modes, 0) + 1) / max(map(self._factor, recipes))
+    def _usage(self, modes: str, templates: Sequence[ConversationTemplate]) -> float:
+        """Uses of a sequence of modes, divided by the greatest factor of its templates."""
+        return (self.used_modes.get(modes, 0) + 1) / max(map(self._factor, templates))
 
-    def _one_of(self, recipes: Sequence[ConversationTemplate], rng: random.Random) -> ConversationTemplate:
-        return rng.choices(recipes, [self._factor(recipe) for recipe in recipes])[0] if self.factors else rng.choice(recipes)
+    def _choose(self, templates: Sequence[ConversationTemplate], rng: random.Random) -> ConversationTemplate:
+        return rng.choices(templates, [self._factor(template) for template in templates])[0] if self.factors else rng.choice(templates)
 
-    def _factor(self, recipe: ConversationTemplate) -> float:
-        """The greatest of its goals' intents."""
-        return max((self.factors.get((recipe.world.name, goal.intent), 1.0) for goal in recipe.goals), default=1.0)
+    def _factor(self, template: ConversationTemplate) -> float:
+        """The greatest factor of the template's intents."""
+        return max((self.factors.get((template.world.name, goal.intent), 1.0) for goal in template.goals), default=1.0)
 
     def draw_unsteered(self, cluster: Cluster, rng: random.Random, *, domain: str | None = None) -> Blueprint:
-        """A blueprint as it comes, for calibration and as the control that steering is compared with.
+        """A blueprint without a cell: for calibration, and as the control for steering.
 
-        domain: of its first goal; None for any that the cluster serves.
+        domain: domain of its first goal; None for any that the cluster serves.
 
         Raises:
             PlanFailed: as `propose`.
         """
         offer, last = self.offer(cluster), PlanFailed("no_recipe")
-        for _ in range(DRAFTS):
+        for _ in range(MOST_DRAFTS):
             try:
-                return self.draft(self._native(intent_pool(offer.world, offer.tools), rng, domain), offer, rng)
+                return self.draft(self._draw_template(intent_pool(offer.world, offer.tools), rng, domain), offer, rng)
             except PlanFailed as failed:
                 last = failed
         raise last
 
-    def _native(self, pots: IntentPool, rng: random.Random, domain: str | None) -> ConversationTemplate:
-        """A recipe as it comes, as often with a program as is wanted."""
-        recipe = native(pots, rng, domain=domain)
-        computes = self._computes(rng) if pots.computing else False
-        for _ in range(_NATIVES):
-            if pots.computes(recipe) == computes and self._may_use(recipe):
+    def _draw_template(self, pool: IntentPool, rng: random.Random, domain: str | None) -> ConversationTemplate:
+        """A template without a cell; a share `code_share` of them need a program."""
+        template = draw_template(pool, rng, domain=domain)
+        computes = self._computes(rng) if pool.computing else False
+        for _ in range(_MOST_DRAWS):
+            if pool.computes(template) == computes and self._may_use(template):
                 break
-            recipe = native(pots, rng, domain=domain)
-        return recipe
+            template = draw_template(pool, rng, domain=domain)
+        return template
 
-    def _may_use(self, recipe: ConversationTemplate) -> bool:
-        return all(_is_usable(recipe.world, self.is_allowed, goal.intent, goal.slots) for goal in recipe.goals)
+    def _may_use(self, template: ConversationTemplate) -> bool:
+        return all(_is_usable(template.world, self.is_allowed, goal.intent, goal.slots) for goal in template.goals)
 
-    def draft(self, recipe: ConversationTemplate, offer: Offer, rng: random.Random, cell: Cell | None = None) -> Blueprint:
-        """The blueprint of a recipe, checked; in the cell, if one is given.
+    def draft(self, template: ConversationTemplate, offer: Offer, rng: random.Random, cell: Cell | None = None) -> Blueprint:
+        """The checked blueprint of a template; in the cell, if one is given.
 
         Raises:
-            PlanFailed: the recipe fits no slots, or what came of it is not what it seemed.
+            PlanFailed: no slots fit the template, or the blueprint fails its checks.
         """
         language: Language = "zh" if rng.random() < self.chinese_share else "en"
-        veils = frozenset(rng.sample(VEILS, rng.randint(1, 2))) if self.veiled_share and rng.random() < self.veiled_share else frozenset()
-        return self.check_blueprint(Draft(recipe, offer, veils, language, self.is_allowed, rng).write(), cell)
+        is_perturbed = self.veiled_share > 0 and rng.random() < self.veiled_share
+        perturbations = frozenset(rng.sample(PERTURBATIONS, rng.randint(1, 2)) if is_perturbed else ())
+        return self.check_blueprint(Draft(template, offer, perturbations, language, self.is_allowed, rng).write(), cell)
 
     def check_blueprint(self, blueprint: Blueprint, cell: Cell | None) -> Blueprint:
         """The blueprint, if nothing is wrong with it, and it lies in the cell, if one is given.

@@ -1,10 +1,9 @@
-"""The order of a conversation: recipes of goals, and who says and calls what when.
+"""The order of a conversation: conversation templates, and who says and calls what when.
 
-A recipe lists goals (an intent and slot names each) and what happens around them: withheld facts, faults, checks, questions first, goals
-asked in one breath, a goal that is dropped. `schedule` lays a recipe and the plans of its goals out as turns and calls, without a word
-of text: the planner fills in the words, the sketch needs none. `predict` says which modes and which complexity the outcome will have,
-by the rules that measure executed trajectories. A planner looks at dozens of layouts for every plan that it writes, so they are plain
-tuples.
+A template lists goals (an intent and slot names each) and what happens around them: withheld values, faults, checks, questions first,
+goals in one request, a dropped goal. `schedule` lays a template and the plans of its goals out as turns and calls, without words: the
+draft adds them, the sketch needs none. `predict` computes the modes and the complexity of the outcome, by the rules that measure executed
+trajectories. A planner looks at dozens of layouts for each plan that it writes, so they are plain tuples.
 """
 
 from __future__ import annotations
@@ -24,11 +23,17 @@ Source = str | tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class GoalTemplate:
-    """withheld: a slot that the user leaves out until asked. is_chained: a slot value follows from the previous goal's answer and is only
-    pointed at. is_joint: asked in one breath with the goal before. asks_first: the assistant asks before it acts. is_dropped: and then
-    the user changes their mind. fault: the `fault_at`-th reading call (modulo their number) fails once. check: something is read again
-    before the answer (`self`) or because the user wants it (`asked`). down: a reading tool that nothing in the conversation needs, that
-    might be tried instead of one of the calls, and that fails whenever it is called."""
+    """One goal of a template.
+
+    withheld: a slot that the user leaves out until asked.
+    is_chained: a slot value comes from the previous goal's answer; the request only refers to it.
+    is_joint: asked in one request with the goal before.
+    asks_first: the assistant asks before it changes something.
+    is_dropped: the user then changes their mind.
+    fault: how the `fault_at`-th reading call (modulo their number) fails once.
+    check: something is read again before the answer (`self`) or because the user asks (`asked`).
+    down: a reading tool that no goal needs, that could be tried instead of a call, and that always fails.
+    """
 
     intent: str
     slots: frozenset[str]
@@ -45,7 +50,7 @@ class GoalTemplate:
 
 @dataclass(frozen=True, slots=True)
 class ConversationTemplate:
-    """operators: those that shaped it, in order."""
+    """The goals of a conversation. operators: those that were applied, in order."""
 
     world: type[World]
     goals: tuple[GoalTemplate, ...]
@@ -59,10 +64,13 @@ class ConversationTemplate:
 
 @dataclass(frozen=True, slots=True)
 class CallPlan:
-    """One call of a goal, as far as it is made.
+    """One planned call of a goal.
 
-    sources: of each top-level argument. parents: the earlier calls among them. key: equal for equal calls. weight: its share of CAC
-    wherever it stands."""
+    sources: source of each top-level argument.
+    parents: the earlier calls among the sources.
+    key: equal for equal calls.
+    weight: the part of its share of CAC that does not depend on its position.
+    """
 
     tool: str
     arguments: Mapping[str, JSON]
@@ -94,7 +102,7 @@ def required_parameters(world: type[World], tool: str) -> frozenset[str]:
 
 
 class Move(NamedTuple):
-    """Call number `n` of a conversation. fed_by: the calls whose results it uses; after: these, and those it has to wait for."""
+    """Call number `n` of a conversation. fed_by: calls whose results it uses. after: these, and other calls it must wait for."""
 
     n: int
     goal: int
@@ -105,9 +113,11 @@ class Move(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """A user turn without words, and the assistant's reply to it; as `blueprints.TurnPlan` has it.
+    """A user turn and the assistant's reply, without words; fields as in `blueprint.TurnPlan`.
 
-    kind: `open`, `reveal`, `agree` or `recheck`. lead: the goal that it is about (the first of a joint group)."""
+    kind: `open`, `reveal`, `agree` or `recheck`.
+    lead: its goal, the first of a joint group.
+    """
 
     kind: str
     lead: int
@@ -122,8 +132,12 @@ Disturbance = Literal["error", "empty", "goal_shift"]
 
 
 class Schedule(NamedTuple):
-    """numbers: of each call by (goal, position in its plan). disturbances: what goes wrong at which call. outages: a call in vain that is
-    made before which call, and what feeds it."""
+    """A conversation without words.
+
+    numbers: (goal, position in its plan) -> number of the call.
+    disturbances: (number of a call, what goes wrong there).
+    outages: number of a call -> a failing call before it, and the calls whose results that uses.
+    """
 
     moves: list[Move]
     turns: list[Turn]
@@ -133,9 +147,9 @@ class Schedule(NamedTuple):
 
 
 class _Scheduler:
-    def __init__(self, recipe: ConversationTemplate, plans: Sequence[GoalPlan]) -> None:
-        self.recipe, self.plans = recipe, plans
-        self.changing = changing_tools(recipe.world)
+    def __init__(self, template: ConversationTemplate, plans: Sequence[GoalPlan]) -> None:
+        self.template, self.plans = template, plans
+        self.changing = changing_tools(template.world)
         self.moves: list[Move] = []
         self.turns: list[Turn] = []
         self.numbers: dict[tuple[int, int], int] = {}
@@ -143,7 +157,7 @@ class _Scheduler:
         self.outages: dict[int, tuple[CallPlan, tuple[int, ...]]] = {}
 
     def run(self) -> Schedule:
-        start, goals = 0, self.recipe.goals
+        start, goals = 0, self.template.goals
         while start < len(goals):
             end = start + 1
             while end < len(goals) and goals[end].is_joint:
@@ -154,7 +168,7 @@ class _Scheduler:
 
     def _segment(self, members: tuple[int, ...]) -> None:
         lead = members[0]
-        goal = self.recipe.goals[lead]
+        goal = self.template.goals[lead]
         kind = "open"
         if goal.withheld is not None:
             self._turn("open", lead, withholds=(f"{lead}.{goal.withheld}",), is_question=True)
@@ -180,7 +194,7 @@ class _Scheduler:
             self._turn(kind, lead, numbers, reveals=revealed, settles=members)
 
     def _add(self, index: int) -> list[int]:
-        """The calls of a goal, and the fault that is planned for one of them."""
+        """Adds the calls of a goal, and the planned fault of one of them."""
         numbers: list[int] = []
         reads: list[int] = []
         for position, call in enumerate(self.plans[index]):
@@ -193,7 +207,7 @@ class _Scheduler:
             self.numbers[index, position] = number
             numbers.append(number)
             self.moves.append(Move(number, index, call, fed_by, after))
-        goal = self.recipe.goals[index]
+        goal = self.template.goals[index]
         if goal.fault is not None and reads:
             self.disturbances.append((reads[goal.fault_at % len(reads)], goal.fault))
         if goal.down is not None and not any(call.tool == goal.down for plan in self.plans for call in plan):
@@ -201,8 +215,8 @@ class _Scheduler:
         return numbers
 
     def _fail(self, tool: str, index: int, numbers: Sequence[int]) -> None:
-        """A call of `tool` in vain before the first call of the goal that has all it needs."""
-        required = required_parameters(self.recipe.world, tool)
+        """Adds a failing call of `tool` before the first call of the goal that has all its required arguments."""
+        required = required_parameters(self.template.world, tool)
         for number, call in zip(numbers, self.plans[index], strict=True):
             if required and required <= call.arguments.keys():
                 given = {name: call.arguments[name] for name in sorted(required)}
@@ -211,7 +225,7 @@ class _Scheduler:
                 return
 
     def _check(self, lead: int, numbers: Sequence[int], acts: Sequence[int]) -> int | None:
-        check = self.recipe.goals[lead].check
+        check = self.template.goals[lead].check
         reads = [number for number in numbers if number not in acts and (not acts or number < acts[0])]
         reads = [number for number in reads if self.moves[number].call.tool != CODE_TOOL]
         if check is None or not reads:
@@ -237,8 +251,8 @@ class _Scheduler:
         self.turns.append(Turn(kind, lead, steps, reveals, withholds, is_question, settles))
 
     def _steps(self, numbers: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-        """One call a message or, where calls may be parallel, all that wait for the same things together."""
-        if not self.recipe.is_parallel or len(numbers) < 2:
+        """One call a message or, if calls may be parallel, one message for all calls at the same depth of dependencies."""
+        if not self.template.is_parallel or len(numbers) < 2:
             return tuple([(number,) for number in numbers])
         level: dict[int, int] = {}
         for number in numbers:
@@ -246,9 +260,9 @@ class _Scheduler:
         return tuple([tuple([number for number in numbers if level[number] == depth]) for depth in range(max(level.values()) + 1)])
 
 
-def schedule(recipe: ConversationTemplate, plans: Sequence[GoalPlan]) -> Schedule:
-    """Who says and calls what when; without words."""
-    return _Scheduler(recipe, plans).run()
+def schedule(template: ConversationTemplate, plans: Sequence[GoalPlan]) -> Schedule:
+    """The layout of a template with the plans of its goals."""
+    return _Scheduler(template, plans).run()
 
 
 # ---- prediction -----------------------------------------------------------------------------------------------------
@@ -256,21 +270,22 @@ def schedule(recipe: ConversationTemplate, plans: Sequence[GoalPlan]) -> Schedul
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """coarse: signature m1. complexity: CAC."""
+    """coarse: signature m1 (`diversity.coarse_mode`). complexity: CAC."""
 
     coarse: str
     complexity: float
 
 
-def predict(laid_out: Schedule) -> Prediction:
-    """Modes and complexity of a conversation, by the definitions of P3, as if every call did what it is planned to do.
+def predict(layout: Schedule) -> Prediction:
+    """Modes and complexity of a conversation, by the definitions of P3, if every call does what is planned.
 
-    A call whose first answer is spoilt is made once more."""
-    forecast, moves = _Forecast(laid_out.moves), laid_out.moves
-    faults = {at for at, kind in laid_out.disturbances if kind != "goal_shift"}
-    for turn in laid_out.turns:
+    A call whose first result is a planned fault is repeated once.
+    """
+    forecast, moves = _Forecast(layout.moves), layout.moves
+    faults = {at for at, kind in layout.disturbances if kind != "goal_shift"}
+    for turn in layout.turns:
         for step in turn.steps:
-            tried = next((laid_out.outages[n] for n in step if n in laid_out.outages), None) if laid_out.outages else None
+            tried = next((layout.outages[n] for n in step if n in layout.outages), None) if layout.outages else None
             if tried is not None:
                 forecast.add_failure(*tried)
             hit = [n for n in step if n in faults] if faults else []
@@ -278,11 +293,11 @@ def predict(laid_out: Schedule) -> Prediction:
             if hit:
                 forecast.add([moves[n] for n in hit], spoilt=[], is_repair=True)
         forecast.tokens.append("A" if turn.is_question else "F" if turn.steps else "N")
-    return Prediction(collapse_runs(forecast.tokens), forecast.total + 0.5 * max(0, len(laid_out.turns) - 1))
+    return Prediction(collapse_runs(forecast.tokens), forecast.total + 0.5 * max(0, len(layout.turns) - 1))
 
 
 class _Forecast:
-    """Tokens and CAC of calls as they are made, one assistant message after another."""
+    """Accumulates mode tokens and CAC, one assistant message after another."""
 
     def __init__(self, moves: Sequence[Move]) -> None:
         self.moves, self.tokens, self.total = moves, list[str](), 0.0
@@ -305,7 +320,7 @@ class _Forecast:
         self._position += 1
 
     def add_failure(self, call: CallPlan, fed_by: Sequence[int]) -> None:
-        """A call in vain."""
+        """Adds a failing call."""
         self.tokens.append("S" if fed_by else "C")
         self.total += call.weight + self._reach(fed_by)
         self._position += 1

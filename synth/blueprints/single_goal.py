@@ -1,8 +1,8 @@
 """Drills: blueprints of one goal each, drawn evenly over a world's intents and over all divisions.
 
-One idea: what the controller steers towards is long and unlike; what a small policy practises on is short and many. A drill is a frame
-with a task of its own (no conversation is simulated for it), so that training has material beside the siblings of raw queries, and
-probing and evaluation have frames of every intent. Drills enter no figure of diversity.
+One idea: the controller steers towards long and varied conversations; a small policy learns from short and numerous ones. A drill is a
+frame with a task; no conversation is simulated for it. So training has tasks besides the siblings of raw queries, and probing and
+evaluation have frames of every intent. Drills do not count in the figures of diversity.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TRIES = 40
 
 @dataclass(frozen=True, slots=True)
 class Drill:
-    """A blueprint id, the frame's task, the domain of its intent, and the cluster whose tools it uses."""
+    """A drill. cluster_id: the cluster whose tools it uses. domain: domain of its intent."""
 
     blueprint_id: str
     cluster_id: str | None
@@ -40,7 +40,7 @@ class Drill:
 def draw_drills(
     world: type[World], count: int, clusters: Sequence[Cluster], divisions: DivisionConfig, *, seed: int, programs: bool = False
 ) -> list[Drill]:
-    """`count` drills of a world with distinct frames, intents in turn; fewer where an intent has no more frames to give.
+    """`count` drills of a world with distinct frames, intents in turn; fewer if an intent has no more frames.
 
     Intents that are refusals or need no tool get a turn in four.
     programs: drills of the intents that need a program, and of no others; none where the world has no such intent.
@@ -111,7 +111,7 @@ def _cluster_of(task: Task, clusters: Sequence[Cluster]) -> str | None:
 
 
 def drill_rows(drills: Sequence[Drill]) -> pl.DataFrame:
-    """Rows of table `blueprints`; their round is null, for no controller asked for them."""
+    """Rows of table `blueprints`; their round is null: they belong to no round of the controller."""
     columns = TABLES["blueprints"].columns
     rows = [
         dict.fromkeys(columns)

@@ -1,8 +1,8 @@
-"""Sketches: which modes and which complexity a recipe would have, from known plans alone, before any world is asked.
+"""Sketches: the modes and the complexity that a template would have, from typical plans alone, without a world.
 
-A sketch costs a fraction of a millisecond, a draft (`draft.py`) several, so the planner looks at many recipes and drafts few. It takes
-the typical plan of each goal, from the first of a few fixed seeds that has one; it is a function of the recipe alone, never of what
-was sketched before.
+A sketch costs a fraction of a millisecond, a draft (`draft.py`) several, so the planner looks at many templates and drafts few. A sketch
+uses the typical plan of each goal, from the first of a few fixed seeds that has one. It is a function of the template alone, not of
+earlier sketches.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CACHED = 65536
 
 @cached_per_world(_CACHED)
 def _typical_slots(world: type[World], intent: str, shape: str) -> frozenset[str]:
-    """The smallest set of slots that has this plan shape: a function of the intent alone, so that sketches do not depend on history."""
+    """The smallest set of slots with this plan shape: a function of the intent alone, so sketches do not depend on history."""
     declared = world.intents[intent]
     required = frozenset(slot.name for slot in declared.slots if slot.is_required)
     optional = sorted(slot.name for slot in declared.slots if not slot.is_required)
@@ -45,7 +45,7 @@ class Skeleton(NamedTuple):
 
 @cached_per_world(_CACHED)
 def skeleton(world: type[World], intent: str, slots: frozenset[str]) -> Skeleton | None:
-    """A goal of this intent in the first of a few fixed seeds that has one, executed to see what feeds what; None where none has."""
+    """A goal of this intent in the first of a few fixed seeds that has one, executed to find its sources; None if no seed has one."""
     for seed in range(_SKELETON_SEEDS):
         place = world(seed)
         frame = Frame(world=world.name, intent=intent, slots=place.draw_slots(intent, slots, random.Random(seed)))
@@ -61,7 +61,7 @@ def skeleton(world: type[World], intent: str, slots: frozenset[str]) -> Skeleton
 
 
 def _execute_calls(world: World, opening: Sequence[Message], calls: Sequence[Call]) -> list[Message]:
-    """The calls, made; programs, which come last and feed nothing, are only written down."""
+    """The executed calls as messages; programs, which come last and are no source, are not executed."""
     done = execute(world, opening, [call for call in calls if call.tool != CODE_TOOL], "done.")
     written = [FunctionCall(name=call.tool, arguments=plain_json(call.arguments)) for call in calls if call.tool == CODE_TOOL]
     programs = [ToolCall(id=f"program_{at}", function=function) for at, function in enumerate(written)]
@@ -78,17 +78,17 @@ def plan_calls(world: type[World], calls: Sequence[tuple[str, Mapping[str, JSON]
 
 
 def sources_of(messages: Sequence[Message], goal: int) -> tuple[dict[str, Source], ...]:
-    """Where each top-level argument of each call of one executed goal comes from."""
+    """The source of each top-level argument of each call of one executed goal."""
     positions: dict[str, int] = {}
     by_call: list[dict[str, Source]] = []
     for call in (call for turn in derive_turns(messages) for step in turn.steps for call in step.calls):
         positions[call.call_id] = len(positions)
-        by_call.append(merged_sources(call.arguments or {}, call.sources, {key: (goal, at) for key, at in positions.items()}))
+        by_call.append(merge_sources(call.arguments or {}, call.sources, {key: (goal, at) for key, at in positions.items()}))
     return tuple(by_call)
 
 
-def merged_sources(arguments: Mapping[str, JSON], sources: Mapping[str, str], calls: Mapping[str, tuple[int, int]]) -> dict[str, Source]:
-    """One source a top-level argument: the latest call that any part of it comes from, else the user, else const."""
+def merge_sources(arguments: Mapping[str, JSON], sources: Mapping[str, str], calls: Mapping[str, tuple[int, int]]) -> dict[str, Source]:
+    """One source for each top-level argument: the latest call that a part of it comes from, else the user, else const."""
     out: dict[str, Source] = {}
     for name in arguments:
         parts = [source for path, source in sources.items() if path == name or path.startswith(f"{name}.")]
@@ -98,21 +98,21 @@ def merged_sources(arguments: Mapping[str, JSON], sources: Mapping[str, str], ca
 
 
 @cached_per_world(_CACHED)
-def typical(world: type[World], intent: str, slots: frozenset[str]) -> Skeleton | None:
+def typical_skeleton(world: type[World], intent: str, slots: frozenset[str]) -> Skeleton | None:
     """The skeleton of an intent with these slots, from the smallest set of slots that has the same plan shape."""
     return skeleton(world, intent, _typical_slots(world, intent, str(world.intents[intent].shape(slots))))
 
 
-def sketch(recipe: ConversationTemplate) -> Prediction | None:
-    """Modes and complexity that the recipe would have; None where one of its goals has no plan."""
+def sketch(template: ConversationTemplate) -> Prediction | None:
+    """Modes and complexity that the template would have; None if one of its goals has no plan."""
     plans: list[GoalPlan] = []
-    for index, goal in enumerate(recipe.goals):
+    for index, goal in enumerate(template.goals):
         fed = (index - 1, len(plans[-1]) - 1) if goal.is_chained and plans and plans[-1] else None
-        plan = _place_skeleton(recipe.world, goal.intent, goal.slots, index, goal.is_dropped, fed)
+        plan = _place_skeleton(template.world, goal.intent, goal.slots, index, goal.is_dropped, fed)
         if plan is None:
             return None
         plans.append(plan)
-    return predict(schedule(recipe, plans))
+    return predict(schedule(template, plans))
 
 
 @cached_per_world(_CACHED)
@@ -120,7 +120,7 @@ def _place_skeleton(
     world: type[World], intent: str, slots: frozenset[str], index: int, is_dropped: bool, fed: tuple[int, int] | None
 ) -> GoalPlan | None:
     """A skeleton as goal number `index`: cut at its first act if it is dropped, its first call fed by the call `fed` of the goal before."""
-    example, changing = typical(world, intent, slots), changing_tools(world)
+    example, changing = typical_skeleton(world, intent, slots), changing_tools(world)
     if example is None:
         return None
     plan = example.plan

@@ -1,10 +1,11 @@
-"""Recipes filed by what they would become: for a kitchen and a domain, those of every mode family and complexity band that can be found.
+"""A library of conversation templates, filed by what they would become: for tools and a domain, the templates of every mode family and
+complexity band that can be found.
 
-It is filled as a map of elites is (Mouret and Clune, 2015): some recipes as they come, then again and again one operator applied to a
-recipe of a shelf drawn at random, and the outcome filed by its sketch. So rare shelves breed as often as common ones. On a shelf lie a
-few recipes of each sequence of modes, of unlike intents. A book is a function of the kitchen, the domain, the bands and the number of
-its volumes alone, and made once in a process; what is not in it is rare, or cannot be. The more a domain is asked for, the more volumes
-it has.
+It is filled as a map of elites is (Mouret and Clune, 2015): some templates are drawn, then again and again one operator changes a template
+of a random section, and a sketch says where the result belongs. A section is drawn as often if it is rare as if it is common. It holds a
+few templates of each sequence of modes, with different intents. A library is a function of the tools, the domain, the bands and the
+number of its extensions alone, and is made once in a process. It grows with the number of requests for its domain. What it does not hold
+is rare or impossible.
 """
 
 from __future__ import annotations
@@ -15,62 +16,63 @@ from collections.abc import Mapping, Sequence
 from storage.records import content_id
 from synth.blueprints.blueprint import Bands
 from synth.blueprints.cell import Band, mode_family
-from synth.blueprints.conversation_template import IntentPool, also_computing, domain_of, evolve, intent_pool, native
+from synth.blueprints.conversation_template import IntentPool, add_computing_goal, domain_of, draw_template, evolve, intent_pool
 from synth.blueprints.schedule import ConversationTemplate
 from synth.blueprints.sketch import sketch
 from synth.worlds.base import World, cached_per_world
 
-NATIVES, EVOLUTIONS, FURTHER = 48, 240, 120
-"""Recipes drawn as they come for a book, operators applied for its first volume, and for each further one."""
-TRIES_A_VOLUME = 25
-"""How often a domain is asked for before its books gain a volume."""
+DRAWN, EVOLUTIONS, EXTENSION_EVOLUTIONS = 48, 240, 120
+"""Templates drawn for a library; operators applied for it at first, and for each extension."""
+TRIES_PER_EXTENSION = 25
+"""Requests for a domain before its libraries are extended."""
 
 LibraryKey = tuple[str, Band]
 """Mode family and complexity band."""
 _COMPUTING_TOO = 0.2
-"""Where programs can be run: of evolutions, those that add a goal that needs one instead. Such goals are few, and wanted in every cell."""
-_ALIKE = 6
-"""Recipes kept of one sequence of modes."""
-Cookbook = Mapping[LibraryKey, Mapping[str, Sequence[ConversationTemplate]]]
-"""Recipes by shelf and sequence of modes."""
+"""Share of evolutions that add a goal that needs a program, where one can be run. Such goals are few, and every cell needs them."""
+_MOST_PER_SEQUENCE = 6
+"""Templates kept for one sequence of modes."""
+TemplateLibrary = Mapping[LibraryKey, Mapping[str, Sequence[ConversationTemplate]]]
+"""Section -> sequence of modes -> templates."""
 
 
-def shelf_of(recipe: ConversationTemplate, domain: str, bands: Bands) -> tuple[LibraryKey, str] | None:
-    """Where a recipe belongs, and its sequence of modes; None if it has no plan, or is of another domain."""
-    likely = sketch(recipe) if domain_of(recipe) == domain else None
+def classify(template: ConversationTemplate, domain: str, bands: Bands) -> tuple[LibraryKey, str] | None:
+    """The section of a template and its sequence of modes; None if it has no plan or another domain."""
+    likely = sketch(template) if domain_of(template) == domain else None
     return None if likely is None else ((mode_family(likely.coarse), bands.band(likely.complexity)), likely.coarse)
 
 
 @cached_per_world(8192)
-def build_library(world: type[World], tools: frozenset[str], domain: str, bands: Bands, volumes: int = 0) -> Cookbook:
-    """The book of the kitchen with these tools; empty where it serves no intent of the domain.
+def build_library(world: type[World], tools: frozenset[str], domain: str, bands: Bands, extensions: int = 0) -> TemplateLibrary:
+    """The library for these tools; empty if they serve no intent of the domain.
 
-    volumes: that were added to the first."""
-    pots: IntentPool = intent_pool(world, tools)
-    if domain not in pots.by_domain:
+    extensions: number of extensions of the first library.
+    """
+    pool: IntentPool = intent_pool(world, tools)
+    if domain not in pool.by_domain:
         return {}
-    rng = random.Random(content_id("cookbook", world.name, sorted(tools), domain, volumes))
-    before = build_library(world, tools, domain, bands, volumes - 1) if volumes else {}
-    shelves = {shelf: {modes: list(group) for modes, group in recipes.items()} for shelf, recipes in before.items()}
+    rng = random.Random(content_id("cookbook", world.name, sorted(tools), domain, extensions))
+    before = build_library(world, tools, domain, bands, extensions - 1) if extensions else {}
+    sections = {section: {modes: list(group) for modes, group in templates.items()} for section, templates in before.items()}
 
-    def file(recipe: ConversationTemplate) -> None:
-        place = shelf_of(recipe, domain, bands)
-        if place is None:
+    def add(template: ConversationTemplate) -> None:
+        position = classify(template, domain, bands)
+        if position is None:
             return
-        group = shelves.setdefault(place[0], {}).setdefault(place[1], [])
-        if len(group) < _ALIKE and all(_intents(recipe) != _intents(other) for other in group):
-            group.append(recipe)
+        group = sections.setdefault(position[0], {}).setdefault(position[1], [])
+        if len(group) < _MOST_PER_SEQUENCE and all(_intents(template) != _intents(other) for other in group):
+            group.append(template)
 
-    for _ in range(NATIVES if not volumes else 0):
-        file(native(pots, rng, domain=domain))
-    for _ in range((FURTHER if volumes else EVOLUTIONS) if shelves else 0):
-        recipe = rng.choice(rng.choice(list(shelves[rng.choice(list(shelves))].values())))
-        computes = bool(pots.computing) and rng.random() < _COMPUTING_TOO
-        changed = also_computing(recipe, pots, rng) if computes else evolve(recipe, pots, rng)
-        if changed is not recipe:
-            file(changed)
-    return shelves
+    for _ in range(DRAWN if not extensions else 0):
+        add(draw_template(pool, rng, domain=domain))
+    for _ in range((EXTENSION_EVOLUTIONS if extensions else EVOLUTIONS) if sections else 0):
+        template = rng.choice(rng.choice(list(sections[rng.choice(list(sections))].values())))
+        computes = bool(pool.computing) and rng.random() < _COMPUTING_TOO
+        changed = add_computing_goal(template, pool, rng) if computes else evolve(template, pool, rng)
+        if changed is not template:
+            add(changed)
+    return sections
 
 
-def _intents(recipe: ConversationTemplate) -> tuple[str, ...]:
-    return tuple(goal.intent for goal in recipe.goals)
+def _intents(template: ConversationTemplate) -> tuple[str, ...]:
+    return tuple(goal.intent for goal in template.goals)

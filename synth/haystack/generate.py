@@ -36,7 +36,7 @@ from storage.records import JSON, Frame, Language, canonical_json
 from synth.haystack.noise import CLOSE, OPEN, exact_variants, junk, near_variants, remove_marks, with_personal_data
 from synth.tasks.difficulty import difficulty, rate
 from synth.tasks.solver import training_seed
-from synth.tasks.wording import _FIELD, Families, joiner, load_families, load_grounding, pieces_for, render, slot_kinds, worlds_in
+from synth.tasks.wording import _FIELD, Templates, joiner, load_grounding, load_templates, pieces_for, render, slot_kinds, worlds_in
 from synth.text.slot_kinds import Identifier, Quantity, SlotKind, Vocabulary
 from synth.text.value_spellings import value_spellings
 from synth.worlds import GROUNDED, WORLDS, make_world
@@ -132,15 +132,15 @@ def generate(out: Path, config: HaystackConfig, keep: int, families: Path | None
     return queries, plants
 
 
-def wordings(file: Path | None) -> dict[str, Families]:
-    """The wordings of the worlds that a log is about, with what a file says put in their place (`synth.tasks.wording.load_families`).
+def wordings(file: Path | None) -> dict[str, Templates]:
+    """The wordings of the worlds that a log is about, with what a file says put in their place (`synth.tasks.wording.load_templates`).
 
     Raises:
         BadInput: the file cannot be used, or it names a world that does not exist.
     """
     if file is not None and (unknown := sorted(name for name in worlds_in(file) if name not in WORLDS)):
         raise BadInput(f"{file}: {unknown[0]!r} is no world; the top keys are {', '.join(WORLDS.names())}")
-    return {world: load_families(WORLDS[world], file) for world in GROUNDED}
+    return {world: load_templates(WORLDS[world], file) for world in GROUNDED}
 
 
 def combinations_of(world: str) -> Iterator[Combination]:
@@ -157,7 +157,7 @@ def combinations_of(world: str) -> Iterator[Combination]:
 class _Log:
     """Builds the rows of the log. The order of draws from `rng` is part of the result."""
 
-    def __init__(self, config: HaystackConfig, keep: int, families: dict[str, Families]) -> None:
+    def __init__(self, config: HaystackConfig, keep: int, families: dict[str, Templates]) -> None:
         self.config, self.keep, self.families = config, keep, families
         self.rng = np.random.default_rng(config.seed)
         self.common, self.rare = self._split()
@@ -330,7 +330,7 @@ class _Log:
         is_zh = self.rng.random(len(codes)) < self.config.zh_share
         by_language: dict[Language, Any] = {"en": ~is_zh, "zh": is_zh}
         for language, of_language in by_language.items():
-            templates = self.families[combination.world].templates(combination.intent, language)
+            templates = self.families[combination.world].of_intent(combination.intent, language)
             for number, pattern in enumerate(templates):
                 rows = np.flatnonzero(of_language & (template % len(templates) == number))
                 if len(rows):

@@ -16,7 +16,7 @@ from storage.records import JSON, Cost, Language, Message
 from synth.blueprints.blueprint import Bands, Blueprint
 from synth.blueprints.cell import FAMILIES, OTHER, Band, Cell
 from synth.blueprints.conversation_template import IntentPool, intent_pool
-from synth.blueprints.draft import WORLD_SEEDS, Draft, Offer, PlanFailed, Said, may_use
+from synth.blueprints.draft import WORLD_SEEDS, Draft, GoalText, Offer, PlanFailed, may_use
 from synth.blueprints.phrases import PERSONAS, can_withhold, slots_of
 from synth.blueprints.planner import TRIES_BEFORE_MERGING, Planner
 from synth.blueprints.schedule import ConversationTemplate, GoalTemplate
@@ -74,8 +74,8 @@ class _IntentText:
 class ModelPlanner:
     """Plans conversations in one world, with one cluster of tools each. cost: of all plans so far.
 
-    rules: the scripted planner, whose allowed frames, share of Chinese, bands, factors and (if it is 1) `code_share` apply. Its veils,
-        `used_modes` and other mode families do not: they belong to scripted wording and recipes.
+    rules: the scripted planner. Its allowed frames, share of Chinese, bands, factors and (if it is 1) `code_share` apply. Its
+        perturbations, `used_modes` and other mode families do not: they belong to scripted wording and templates.
     """
 
     def __init__(self, engine: Engine, rules: Planner) -> None:
@@ -182,10 +182,12 @@ class _PlanCheck:
             problems := [f"goal {at}: {problem}" for at, goal in enumerate(goals) for problem in self._reserved_problems(goal)]
         ):
             return problems
-        recipe = ConversationTemplate(self.offer.world, tuple(_goal_template(goal, self.offer.world) for goal in goals), plan["parallel"])
-        goal_texts = [Said(goal["slots"], goal["request"], goal["reveal"] or "") for goal in goals]
+        template = ConversationTemplate(self.offer.world, tuple(_goal_template(goal, self.offer.world) for goal in goals), plan["parallel"])
+        goal_texts = [GoalText(goal["slots"], goal["request"], goal["reveal"] or "") for goal in goals]
         allowed, persona = self.rules.is_allowed, plan["persona"]
-        draft = Draft(recipe, self.offer, frozenset(), self.language, allowed, self.rng, said=goal_texts, seed=self.seed, persona=persona)
+        draft = Draft(
+            template, self.offer, frozenset(), self.language, allowed, self.rng, goal_texts=goal_texts, seed=self.seed, persona=persona
+        )
         try:
             written = self.rules.check_blueprint(_write(draft), None)
             for at, (goal, done) in enumerate(zip(goals, written.goals, strict=True)):

@@ -1,6 +1,6 @@
-"""How many of a world's tasks are admitted: some are drawn as the pipeline draws them, and each is admitted or refused with a reason.
+"""The share of a world's tasks that are admitted: draws tasks as the pipeline does, and admits each or counts the reason of its refusal.
 
-It says whether a new world is fit for use (`headrace worlds check`, and the gate of written specs); it keeps no task.
+`headrace worlds check` and the gate of written specs decide by it whether a world is fit for use. It keeps no task.
 """
 
 from __future__ import annotations
@@ -20,8 +20,13 @@ _OPTIONAL_SHARE = 0.35
 
 @dataclass(slots=True)
 class Assessment:
-    """Tasks drawn as the pipeline draws them. admitted: by intent. refused: why, with the intent. requests: some that were admitted, by
-    language."""
+    """Counts of drawn tasks.
+
+    tried, solvable: tasks that were drawn, and of them admitted.
+    admitted: intent -> tasks admitted.
+    refused: "intent: reason" -> tasks refused.
+    requests: language -> requests of admitted tasks.
+    """
 
     tried: int = 0
     solvable: int = 0
@@ -31,7 +36,7 @@ class Assessment:
 
     @property
     def share(self) -> float:
-        """Of the tasks that were drawn, those that were admitted."""
+        """Share of drawn tasks that were admitted."""
         return self.solvable / self.tried if self.tried else 0.0
 
 
@@ -46,12 +51,12 @@ def assess(world: type[World], draws: int, *, seed: int) -> Assessment:
     for turn in range(draws):
         intent, language = intents[turn % len(intents)], _LANGUAGES[turn % 2]
         names = frozenset(slot.name for slot in intent.slots if slot.is_required or rng.random() < _OPTIONAL_SHARE)
-        place = draw_seed(rng, "train")
-        frame = Frame(world=world.name, intent=intent.name, slots=world(place).draw_slots(intent.name, names, rng))
+        world_seed = draw_seed(rng, "train")
+        frame = Frame(world=world.name, intent=intent.name, slots=world(world_seed).draw_slots(intent.name, names, rng))
         text = render(world, frame, language, rng)
         assessment.tried += 1
         try:
-            admit(world, frame, text=text, language=language, seed=place, division="seed")
+            admit(world, frame, text=text, language=language, seed=world_seed, division="seed")
         except NotAdmitted as refused:
             assessment.refused[f"{intent.name}: {refused}"] += 1
             continue

@@ -1,8 +1,8 @@
-"""The figures that a program's output adds to its source: those that the policy has computed and not made up.
+"""The figures that a program's output adds to its source code: computed by the policy, not invented.
 
-One idea: a policy that writes `print("o17")` has said o17 itself. So of what `run_python` returns, only numbers, times of day and dates
-count as observed, and of these only those that the source does not spell out; what it spells out was observed before, or nowhere. A
-program that hides a figure in arithmetic (`print(100 + 37)`) is not detected.
+One idea: a policy that writes `print("o17")` has stated o17 itself. So of the output of `run_python`, only numbers, times of day and dates
+count as observed, and of these only those that the source does not spell out. A program that hides a figure in arithmetic
+(`print(100 + 37)`) is not detected.
 Source: definitions P8 (the code tool's output grounds an answer) and P10.
 """
 
@@ -29,7 +29,7 @@ class _Figures(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def computed_figures(observation: str, code: str) -> str:
-    """The figures that the observation of a run shows and its code does not, as normalised text: `425.33 2026-05-30 09:30`."""
+    """Figures in the observation of a run that its code does not hold, as normalised text: `425.33 2026-05-30 09:30`."""
     output, source = _figures(_output_text(observation)), _source_figures(code)
     numbers = [_plain_number(number) for number in sorted(output.numbers) if abs(number) not in source.numbers]
     times = [f"{minute // 60:02d}:{minute % 60:02d}" for minute in sorted(output.minutes - source.minutes)]
@@ -37,7 +37,7 @@ def computed_figures(observation: str, code: str) -> str:
 
 
 def _output_text(observation: str) -> str:
-    """What a run printed, and the value of its last line; empty for an error observation."""
+    """Printed text and the value of the last line; empty for an error observation."""
     try:
         content = json.loads(observation)
     except (ValueError, RecursionError):
@@ -48,8 +48,7 @@ def _output_text(observation: str) -> str:
 
 
 def _source_figures(code: str) -> _Figures:
-    """The figures in the constants of a program, numbers without their signs. Where this Python cannot parse it (another's may), those of
-    its whole text."""
+    """The figures in the constants of a program, numbers without their signs; those of its whole text if this Python cannot parse it."""
     try:
         constants: list[Any] = [node.value for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Constant)]
     except (ValueError, SyntaxError, RecursionError, MemoryError):
@@ -67,7 +66,7 @@ def _figures(text: str) -> _Figures:
 
 
 def _plain_number(number: float) -> str:
-    """A number without an exponent, which would be read as two numbers; empty for one too large for any answer."""
+    """A number without an exponent (with one it would be read as two numbers); empty if it is too large for any answer."""
     if not abs(number) < LARGEST:
         return ""
     return str(int(number)) if number.is_integer() else f"{Decimal(f'{number:.15g}'):f}"

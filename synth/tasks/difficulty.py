@@ -1,13 +1,13 @@
 """Static difficulty of a query or task: r in {-1, 0, 1..5}, from the shape of its plan and its constraints, without a model.
 
--1: to be refused (a rule, a missing tool or piece of information, nothing to act on). 0: answered from the conversation, no call.
+-1: to be refused (a rule, a missing tool or piece of information, nothing to act on). 0: answered without a call.
 Otherwise r = clip(round(0.3 s_tool + 0.4 s_chain + 0.3 s_constraints), 1, 5), halves rounded up:
   s_tool         distinct tools of the plan shape (1..4), + 1 if the text names none of them (`World.tool_words`)
   s_chain        calls 1 / 2 / 3-4 / 5-7 / >= 8 -> 1..5, + 1 (at most 5) if the longest chain of dependent calls is >= 4
-  s_constraints  checkable constraints 0-1 / 2 / 3 / 4-5 / >= 6 -> 1..5, + 1 (at most 5) if two of them pull against each other
-Everything is known from intent and slot *names*, so a caller with many rows rates each combination once (`rate`).
+  s_constraints  checkable constraints 0-1 / 2 / 3 / 4-5 / >= 6 -> 1..5, + 1 (at most 5) if two of them conflict
+Intent and slot *names* decide everything, so a caller with many rows rates each combination once (`rate`).
 Source: definition P6 (after STAgent's execution-simulation scoring). A language model may judge s_tool instead
-(`filters/steps/tool_load.py`): its grade takes the place of the count by `with_tool_load`.
+(`filters/steps/tool_load.py`, `with_tool_load`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def score_shape(shape: Shape, constraints: int, *, has_conflict: bool, names_a_t
 
 
 def with_tool_load(rating: Difficulty, s_tool: int) -> Difficulty:
-    """The rating with another tool load, 1 to 5; -1 and 0 have none and stay as they are."""
+    """The rating with another tool load, 1 to 5; r = -1 and r = 0 are returned unchanged."""
     return _difficulty_of(s_tool, rating.s_chain, rating.s_constraints) if rating.r >= 1 else rating
 
 
@@ -80,7 +80,7 @@ def names_a_tool(text: str, words: tuple[str, ...]) -> bool:
 
 
 def difficulty(world: type[World], frame: Frame, text: str | None = None) -> Difficulty:
-    """The rating of a frame of this world as worded by `text`; without a text it counts as naming its tools."""
+    """The rating of a frame of this world worded as `text`; without a text it counts as naming its tools."""
     slot_names = frozenset(frame.slots)
     is_explicit = text is None or names_a_tool(text, tool_words(world, frame.intent, slot_names))
     return rate(world, frame.intent, slot_names, is_explicit)

@@ -1,21 +1,22 @@
-"""How well was a task done? The graded reward R in [0, 1], by code alone, from what the verifier found (definition P8).
+"""The graded reward R in [0, 1] of a conversation, computed by code alone from what the verifier found (definition P8).
 
-One idea: R = G x (w . s) x (1 - e), and 0 where nothing of what was wanted was brought about, so that looking things up, saying again what
-the user said, or writing nicely is worth nothing by itself: the policies of `exploits.py` have an R of exactly 0 on every admitted task.
+One idea: R = G x (w . s) x (1 - e). R is 0 if nothing required was achieved, so looking things up, repeating the user or writing nicely
+earns nothing: the policies of `exploits.py` have an R of exactly 0 on every admitted task.
 
-| mark | what it is |
+| mark | value |
 |---|---|
-| G, grounded | 1; 0 where the answer holds what nobody said or showed, says all that was seen, or claims that there is no tool |
-| plan | share of the wanted changes made x share of the wanted evidence shown in time; 0 where anything else was changed |
-| fidelity | share of the wanted facts told; 0 without an answer in the policy's own words, or where an argument was invented |
-| presentation | 1 for a text in the user's language, .5 in another; 0 where it is none, is data, is overlong, or holds a placeholder |
-| e, failed | share of the calls that failed; where all n did, n of n + 1 |
+| G, grounded | 1; 0 if the answer holds something without a source, lists all observations, or claims that a tool is missing |
+| plan | share of required changes made x share of required evidence shown in time; 0 if anything else was changed |
+| fidelity | share of required facts stated; 0 without an answer in the policy's own words, or if an argument was invented |
+| presentation | 1 for a text in the user's language, .5 in another; 0 if empty, JSON, too long, or with a placeholder |
+| e, failed | share of calls that failed; n of n + 1 if all n failed |
 
-Shares are rounded down to quarters. A fact that the request says itself is told only where all are. Where neither changes nor evidence are
-wanted, the plan is worth what the facts are; where no facts are wanted, the answer reports the act, and is worth what the plan is.
-A refusal task is all or nothing: R is 1 where it succeeded. Any other task that succeeded has R > 0, and R = 1 with full marks.
+Shares are rounded down to quarters. A fact that the request itself states counts as stated only if all facts are. If the task requires
+neither changes nor evidence, plan equals fidelity; if it requires no facts, the answer reports the act, and fidelity equals plan.
+A refusal task is all or nothing: R is 1 on success. Any other task that succeeded has R > 0, and R = 1 with full marks.
 
-Not done here: reading conversations (`verify.py`), grades by a judge (`roles/`). The weights are P8's; how each mark is taken is ours.
+Not done here: reading conversations (`verify.py`), grades by a judge (`synth/roles/`). The weights are P8's; the definitions of the marks
+are ours.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ WEIGHTS: Mapping[Kind, tuple[float, float, float]] = {
     "retrieval": (0.2, 0.6, 0.2),
     "consult": (0.2, 0.3, 0.5),
 }
-"""Of plan, fidelity and presentation."""
+"""Weights of plan, fidelity and presentation."""
 
 _KINDS: tuple[tuple[str, Kind], ...] = (
     ("planning_and_decision.solution_comparison", "consult"),
     ("planning_and_decision.feasibility_assessment", "consult"),
     ("planning_and_decision", "planning"),
 )
-"""By the taxonomy's leaf, the first that it begins with."""
+"""(prefix of a taxonomy leaf, kind); the first match counts."""
 _LONGEST_ANSWER = 2000
 _PLACEHOLDER = re.compile(r"\{\w*\}|\bNone\b|\bnan\b")
 _WORD = re.compile(r"[A-Za-z]{3}")
@@ -50,7 +51,7 @@ _WORD = re.compile(r"[A-Za-z]{3}")
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """The dimensions of one conversation, each in [0, 1]; `failed` alone is the better the lower."""
+    """The dimensions of one conversation, each in [0, 1]; higher is better, but for `failed`."""
 
     grounded: float
     plan: float
@@ -60,7 +61,7 @@ class Marks:
 
 
 def kind_of(task: Task) -> Kind:
-    """What a task's intent is about: it refuses, changes the state or makes plans, advises between alternatives, or looks something up."""
+    """refusal; planning (changes the state or makes plans); consult (advises between alternatives); else retrieval."""
     if task.success.refusal is not None:
         return "refusal"
     if task.success.changes:
@@ -71,7 +72,7 @@ def kind_of(task: Task) -> Kind:
 def reward(task: Task, marks: Marks, *, success: bool) -> float:
     """R of a conversation with these marks.
 
-    success: the verifier's yes or no, which is all that counts on a refusal task.
+    success: the verifier's verdict; on a refusal task nothing else counts.
     """
     kind = kind_of(task)
     if kind == "refusal":
@@ -87,40 +88,43 @@ def reward(task: Task, marks: Marks, *, success: bool) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Findings:
     """What the verifier found in a conversation, beside its checks.
 
-    changes: `World.changes()` at its end. shown: of each wanted evidence, whether it was shown in time. told: of each wanted fact, whether
-    the answer tells it. text: the answer, as it came. calls, failed: the policy's own.
+    changes: `World.changes()` at its end.
+    shown: for each required evidence, whether it was shown in time.
+    stated: for each required fact, whether the answer states it.
+    text: the answer, unchanged.
+    calls, failed: number of the policy's calls, and of those that failed.
     """
 
     changes: Mapping[str, JSON]
     shown: Sequence[bool]
-    told: Sequence[bool]
+    stated: Sequence[bool]
     text: str
     calls: int
     failed: int
 
 
-def mark(task: Task, checks: Mapping[str, bool], evidence: Found) -> Marks:
-    """The marks of a conversation, from the verifier's checks and what it found."""
+def mark(task: Task, checks: Mapping[str, bool], findings: Findings) -> Marks:
+    """The marks of a conversation."""
     is_answer = checks["ended_with_text"] and checks["own_words"]
     is_honest = is_answer and checks["grounded_arguments"]
-    told_share = quarters(_share(evidence.told)) if is_honest and evidence.told else 0.0
-    plan = told_share if not (task.success.changes or evidence.shown or evidence.changes) else _plan(task.success.changes, evidence)
+    stated_share = quarters(_share(findings.stated)) if is_honest and findings.stated else 0.0
+    plan = stated_share if not (task.success.changes or findings.shown or findings.changes) else _plan(task.success.changes, findings)
     return Marks(
         grounded=float(checks["grounded_answer"] and checks["to_the_point"] and checks["refusal"]),
         plan=plan,
-        fidelity=plan if is_honest and not evidence.told else told_share,
-        presentation=presentation(evidence.text, task.language) if is_answer else 0.0,
-        failed=evidence.failed / max(evidence.calls, evidence.failed + 1),
+        fidelity=plan if is_honest and not findings.stated else stated_share,
+        presentation=presentation(findings.text, task.language) if is_answer else 0.0,
+        failed=findings.failed / max(findings.calls, findings.failed + 1),
     )
 
 
-def _plan(required: Mapping[str, JSON], evidence: Found) -> float:
-    if any(path not in required or required[path] != value for path, value in evidence.changes.items()):
+def _plan(required: Mapping[str, JSON], findings: Findings) -> float:
+    if any(path not in required or required[path] != value for path, value in findings.changes.items()):
         return 0.0
-    return quarters((len(evidence.changes) / len(required) if required else 1.0) * (_share(evidence.shown) if evidence.shown else 1.0))
+    return quarters((len(findings.changes) / len(required) if required else 1.0) * (_share(findings.shown) if findings.shown else 1.0))
 
 
 def _share(of: Sequence[bool]) -> float:
@@ -133,8 +137,8 @@ def quarters(share: float) -> float:
 
 
 def presentation(text: str, language: Language) -> float:
-    """How an answer reads to somebody of this language. A text of numbers and identifiers alone is of every language."""
+    """The mark `presentation` of an answer to a user of this language. Numbers and identifiers alone fit every language."""
     if not text.strip() or len(text) > _LONGEST_ANSWER or _PLACEHOLDER.search(text):
         return 0.0
-    is_own = language == "zh" if has_chinese(text) else language == "en" or not _WORD.search(text)
-    return 1.0 if is_own else 0.5
+    is_in_language = language == "zh" if has_chinese(text) else language == "en" or not _WORD.search(text)
+    return 1.0 if is_in_language else 0.5

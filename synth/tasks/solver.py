@@ -1,14 +1,18 @@
-"""From a frame to an admitted task: solve it, run the expert plan for real, and refuse what could be passed by luck.
+"""From a frame to an admitted task: solve it, execute the expert plan, and refuse a task that can be passed by luck.
 
-Admission, for every task: the goal is not true already; the expert plan, really executed, passes `verify.judge`; doing nothing fails (with
-empty text, and, where there are calls, with the expert's answer and no call); every trick of `exploits.py` has a reward of exactly 0; the
-plan is minimal (every single call is dropped in turn, and the rest executed again: all must fail). A refusal task's plan is its answer,
-after what has to be looked at first, if anything.
+Conditions of admission, for every task:
 
-Siblings: a frame's other tasks, with slots that name individuals drawn anew in a world of another seed. What is evaluated is set aside:
-world seeds that are 3 modulo 4, and by hash a quarter of the combinations of individuals. `sibling` with `use="train"` draws neither,
-with any other use only these. `admit` takes the seed and the individuals that it is given: drills, which it makes, keep to the seeds of
-their use but not to its individuals.
+- the goal does not hold at the start;
+- the executed expert plan passes `verify.judge`;
+- doing nothing fails, with an empty text and, if the plan has calls, with the expert's answer;
+- every policy of `exploits.py` has a reward of exactly 0;
+- the plan is minimal: with any one call dropped, the rest fails.
+
+The plan of a refusal task is its answer, after the lookups that the refusal needs, if any.
+
+Siblings of a frame have the same intent, with individuals drawn anew in a world of another seed. Set aside for evaluation are world seeds
+that are 3 modulo 4, and by hash a quarter of the combinations of individuals. `sibling` with `use="train"` draws neither, with any other
+use only these. `admit` does not draw: drills, for which it is called, keep to the seeds of their use but not to its individuals.
 
 It does not word requests (`wording.py`) or rate them (`difficulty.py`).
 """
@@ -19,7 +23,7 @@ import json
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from storage.records import (
     CODE_TOOL,
@@ -38,20 +42,20 @@ from storage.records import (
     content_id,
 )
 from synth.tasks.difficulty import difficulty
-from synth.tasks.exploits import ALWAYS_REFUSE, tricks
+from synth.tasks.exploits import ALWAYS_REFUSE, exploits
 from synth.tasks.verify import Verdict, judge
-from synth.tasks.wording import Families, render
+from synth.tasks.wording import render
 from synth.text.refusals import REFUSALS
 from synth.worlds.base import Solution, Unsolvable, World
 
 Use = Literal["train", "eval_in", "eval_out"]
 
 SIBLING_SEEDS, DRAWS_PER_SEED = 48, 8
-"""Seeds that a sibling tries before it gives up, and draws of individuals in each."""
+"""World seeds that a sibling tries at most, and draws of individuals in each."""
 
 
 class NotAdmitted(Exception):
-    """A frame that gave no task; `reason` is a short key such as `misfit` or `not_minimal`, counted in the funnel."""
+    """A frame gave no task. reason: a short key such as `misfit` or `not_minimal`; the funnel counts it."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(f"{reason}: {detail}" if detail else reason)
@@ -61,7 +65,7 @@ class NotAdmitted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Executed:
-    """A conversation that was run, and what it changed."""
+    """An executed conversation, and the changes of the world's state."""
 
     messages: tuple[Message, ...]
     changes: dict[str, JSON]
@@ -71,7 +75,7 @@ def solve(world: World, frame: Frame, language: Language) -> Solution:
     """The expert plan and success criteria of a frame in a world.
 
     Raises:
-        Unsolvable: the frame does not fit this seed. (Where refusing is the right act, the solution is that refusal.)
+        Unsolvable: the frame does not fit this seed. (If a refusal is right, the solution is that refusal.)
     """
     try:
         return world.intents[frame.intent].solve(world, frame.slots, language)
@@ -83,7 +87,7 @@ def solve(world: World, frame: Frame, language: Language) -> Solution:
 
 
 def execute(world: World, opening: Sequence[Message], calls: Iterable[Call], answer: str) -> Executed:
-    """Runs the calls one assistant message each, and ends with the answer; the world is left as the calls leave it."""
+    """Executes the calls, one in each assistant message, and ends with the answer. The calls change `world`."""
     messages = list(opening)
     for index, call in enumerate(calls):
         text = json.dumps(call.arguments, ensure_ascii=False)
@@ -117,29 +121,21 @@ def admit(
 ) -> Task:
     """The task of a frame, worded as `text`, in the world of `seed`.
 
-    Its id covers everything that is stored of it, its origin too: two queries that ask for the same thing give two tasks.
+    Its id covers all that is stored, the origin too: two queries that ask for the same thing give two tasks.
 
     Args:
         kind: the world of the frame.
-        messages: the opening, where it is not just the world's system prompt and `text`.
-        parent_id: the frame that this one is a sibling of: becomes the task's `frame_id`.
-        offers_code: `run_python` is among its tools though its plan needs no program.
+        messages: the opening; None for the world's system prompt and `text`.
+        parent_id: id of the frame whose sibling this is; becomes the task's `frame_id`.
+        offers_code: `run_python` is a tool of the task though its plan needs no program.
 
     Raises:
         SandboxError: the plan needs a program, and this machine cannot run it.
-        NotAdmitted: the frame does not fit this seed, or one of the conditions above does not hold; it says which.
+        NotAdmitted: the frame does not fit this seed, or a condition of admission does not hold.
     """
-    assert frame.world == kind.name
-    world = kind(seed)
-    if frame.intent not in world.intents:
-        raise NotAdmitted("unknown_intent", frame.intent)
-    try:
-        solution = solve(world, frame, language)
-    except Unsolvable as unsolvable:
-        raise NotAdmitted(str(unsolvable.reason), unsolvable.detail) from unsolvable
+    world, solution = _solve_in_seed(kind, frame, language, seed)
     opening = tuple(messages) if messages is not None else _opening(world, text)
     has_code = offers_code or any(call.tool == CODE_TOOL for call in solution.plan.calls)
-    rated = -1 if solution.success.refusal is not None else difficulty(kind, frame, text).r
     frame_id = parent_id or frame.id
     made_from = [frame.world, world.version, seed, frame.intent, frame.slots, language, [message.to_openai() for message in opening]]
     task = Task(
@@ -155,7 +151,7 @@ def admit(
         tools=tuple(tool.name for tool in world.tools if tool.name != CODE_TOOL or has_code),
         plan=solution.plan,
         success=solution.success,
-        difficulty=rated,
+        difficulty=-1 if solution.success.refusal is not None else difficulty(kind, frame, text).r,
         query_id=query_id,
         blueprint_id=blueprint_id,
         division=division,
@@ -165,21 +161,34 @@ def admit(
     return task
 
 
+def _solve_in_seed(kind: type[World], frame: Frame, language: Language, seed: int) -> tuple[World, Solution]:
+    """The world of a seed and the frame's solution there. Raises NotAdmitted if it has none."""
+    assert frame.world == kind.name
+    world = kind(seed)
+    if frame.intent not in world.intents:
+        raise NotAdmitted("unknown_intent", frame.intent)
+    try:
+        return world, solve(world, frame, language)
+    except Unsolvable as unsolvable:
+        raise NotAdmitted(str(unsolvable.reason), unsolvable.detail) from unsolvable
+
+
 def check_admission(task: Task, world: World) -> None:
-    """Raises NotAdmitted unless the task meets the conditions of admission. `world` is in the task's start state, and is left in it."""
+    """Raises NotAdmitted unless the task meets the conditions of admission. `world` is in the task's start state, and is restored to it."""
     kind, start = type(world), world.snapshot()
 
-    def run(calls: Sequence[Call], answer: str) -> Verdict:
+    def run_and_restore(calls: Sequence[Call], answer: str) -> Executed:
         done = execute(world, task.messages, calls, answer)
         if done.changes:
             world.restore(start)
+        return done
+
+    def run(calls: Sequence[Call], answer: str) -> Verdict:
+        done = run_and_restore(calls, answer)
         return judge(kind, task, done.messages, done.changes)
 
     def look(calls: Sequence[Call]) -> Sequence[Message]:
-        done = execute(world, task.messages, calls, "")
-        if done.changes:
-            world.restore(start)
-        return done.messages[len(task.messages) :]
+        return run_and_restore(calls, "").messages[len(task.messages) :]
 
     calls, answer, success = task.plan.calls, task.plan.answer, task.success
     if not (success.changes or success.facts or success.refusal):
@@ -189,8 +198,8 @@ def check_admission(task: Task, world: World) -> None:
         raise NotAdmitted("expert_fails", ", ".join(name for name, holds in expert.checks.items() if not holds))
     if run((), "").success or (calls and run((), answer).success):
         raise NotAdmitted("idle_passes")
-    for name, tried, description in tricks(kind, task, look):
-        if run(tried, description).reward > 0 and not (name == ALWAYS_REFUSE and success.refusal):
+    for name, exploit_calls, exploit_answer in exploits(kind, task, look):
+        if run(exploit_calls, exploit_answer).reward > 0 and not (name == ALWAYS_REFUSE and success.refusal):
             raise NotAdmitted("reward_hack", name)
     if len(calls) > 1:
         for index, call in enumerate(calls):
@@ -206,12 +215,9 @@ def admit_any(
     language: Language,
     seeds: Iterable[int],
     division: Division,
-    use: Use = "train",
-    query_id: str | None = None,
-    blueprint_id: str | None = None,
-    messages: Sequence[Message] | None = None,
+    **options: Any,
 ) -> Task:
-    """`admit` in the first of the seeds that it fits.
+    """`admit`, with its options, in the first of the seeds that the frame fits.
 
     Raises:
         NotAdmitted: it fits none; the reason is the last seed's.
@@ -219,18 +225,7 @@ def admit_any(
     failure = NotAdmitted("no_seeds")
     for seed in seeds:
         try:
-            return admit(
-                world,
-                frame,
-                text=text,
-                language=language,
-                seed=seed,
-                division=division,
-                use=use,
-                query_id=query_id,
-                blueprint_id=blueprint_id,
-                messages=messages,
-            )
+            return admit(world, frame, text=text, language=language, seed=seed, division=division, **options)
         except NotAdmitted as refused:
             failure = refused
     raise failure
@@ -245,13 +240,13 @@ def is_evaluation_seed(seed: int) -> bool:
 
 
 def are_evaluation_slots(intent: str, slots: Mapping[str, JSON], entity_names: frozenset[str]) -> bool:
-    """Whether a frame's combination of individuals is set aside for evaluation; False where it names none."""
+    """Whether a frame's combination of individuals is set aside for evaluation; False if it names none."""
     entities = {name: value for name, value in slots.items() if name in entity_names}
     return bool(entities) and int(content_id("entities", intent, entities)[-8:], 16) % 4 == 3
 
 
 def training_seed(number: int) -> int:
-    """One of the world seeds that are not set aside, another for every number."""
+    """A world seed that is not set aside; different numbers give different seeds."""
     return 4 * number
 
 
@@ -261,7 +256,7 @@ def draw_seed(rng: random.Random, use: Use) -> int:
 
 
 def world_seeds(frame_id: str, index: int, use: Use, count: int) -> list[int]:
-    """The world seeds that sibling `index` of a frame tries, in order: fixed, and of the right kind for `use`."""
+    """The world seeds that sibling `index` of a frame tries, in order: a function of the arguments, of the right kind for `use`."""
     rng = random.Random(content_id("siblings", frame_id, index, use))
     return [draw_seed(rng, use) for _ in range(count)]
 
@@ -276,16 +271,14 @@ def sibling(
     use: Use,
     query_id: str | None = None,
     blueprint_id: str | None = None,
-    families: Families | None = None,
     canonical: bool = True,
 ) -> Task:
     """Sibling `index` of a frame: the draw depends on (frame, index, language, use) alone. Its `frame_id` is that of `frame`.
 
     Args:
-        world: that of the frame.
-        use: `train` draws from training seeds and entities; the others from those that are set aside.
-        families: wordings for `wording.render`; None for the world's own.
-        canonical: short plain wordings only (what a tiny policy can learn); False for the whole variety.
+        world: the world of the frame.
+        use: `train` draws from training seeds and entities; other uses draw from those that are set aside.
+        canonical: only short plain wordings, which a tiny policy can learn; False for all wordings.
 
     Raises:
         NotAdmitted: no seed gave a task.
@@ -296,7 +289,7 @@ def sibling(
         candidate = _draw(frame, world(seed), use, rng)
         if candidate is None:
             continue
-        text = render(world, candidate, language, rng, families, canonical=canonical)
+        text = render(world, candidate, language, rng, canonical=canonical)
         try:
             return admit(
                 world,
@@ -316,7 +309,7 @@ def sibling(
 
 
 def _draw(frame: Frame, world: World, use: Use, rng: random.Random) -> Frame | None:
-    """The frame with individuals of this world that `use` may see, or None where a few tries found none."""
+    """The frame with individuals of this world that `use` may see; None if `DRAWS_PER_SEED` draws gave none."""
     entity_names = frozenset(slot.name for slot in world.intents[frame.intent].slots if slot.is_entity)
     has_entities = bool(entity_names & frozenset(frame.slots))
     for _ in range(DRAWS_PER_SEED):

@@ -1,7 +1,7 @@
-"""Which side of the house a frame belongs to: `seed` is trained on, `probe` measures certainty, `held_out` only evaluates.
+"""The division of a frame: `seed` is trained on, `probe` measures certainty, `held_out` only evaluates.
 
-Frames that differ in an individual alone may fall on both sides, so `train/data/task_pool.py` leaves out the held-out ones of them.
-By hash of the frame's id alone, so that synthesis, funnel and evaluation agree without speaking to each other, and no frame is in two.
+A hash of the frame's id alone decides, so synthesis, funnel and evaluation agree without communicating, and no frame is in two divisions.
+Frames that differ in an individual alone may fall into different divisions; `train/data/task_pool.py` then leaves out the held-out ones.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ STANDARD = DivisionConfig()
 
 def division(frame_id: str, config: DivisionConfig) -> Division:
     """The division of a frame."""
-    place = int(content_id("division", config.seed, frame_id)[-8:], 16) / _RESOLUTION
-    if place < config.seed_share:
+    position = int(content_id("division", config.seed, frame_id)[-8:], 16) / _RESOLUTION
+    if position < config.seed_share:
         return "seed"
-    return "probe" if place < config.seed_share + config.probe_share else "held_out"
+    return "probe" if position < config.seed_share + config.probe_share else "held_out"

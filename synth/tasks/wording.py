@@ -1,11 +1,11 @@
 """How frames are put into words: templates by intent and language, spellings of values, small talk around a request.
 
-One idea: a template is data (`families.yaml` beside each world, or brought along by it), text with {slot} fields and optional [parts]
-that appear only if all slots inside are given; whatever the frame states beyond its template follows in a slot's own words
-(`segments`). So a few templates an intent word every combination of its slots, and another file of templates changes how everybody talks.
+One idea: a template is data (`families.yaml` beside each world, or part of its spec): text with {slot} fields, and optional [parts] that
+appear only if all slots inside are given. Slots of the frame that the template does not hold follow in their own phrases (`segments`). So
+a few templates for each intent word every combination of its slots, and another file of templates changes the style of all requests.
 
-`render` words one frame; `generate.py` words hundreds of thousands from the same parsed templates, over columns. Nothing here reads
-text back: that is `filters/grounding/ground.py`, which knows cue words (`grounding.yaml`), not templates.
+`render` words one frame; `synth/haystack/generate.py` words hundreds of thousands over columns, from the same parsed templates. Reading
+text back is the task of `filters/grounding/`, which uses cue words (`grounding.yaml`), not templates.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -39,7 +39,7 @@ Phrases = Mapping[Language, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A stretch of a template: text with {slot} fields, shown if all its slots are given; `is_rest` marks where the other slots follow."""
+    """A part of a template: text with {slot} fields, shown if all its slots are given. is_rest: the other slots follow here."""
 
     text: str
     slots: tuple[str, ...] = ()
@@ -74,11 +74,14 @@ def parse_template(template: str) -> tuple[Piece, ...]:
 
 
 @dataclass(frozen=True)
-class Families:
-    """The wordings of one world.
+class Templates:
+    """The templates and phrases of one world.
 
-    intents: templates by intent and language; canonical: the short ones; segments: phrases by slot name and language;
-    openers, closers: small talk by language; kinds: by slot kind and style (`vague`, `that`, `nouns`, `ask`), how roles leave a value open.
+    intents: intent -> language -> templates.
+    canonical: intent -> language -> short templates.
+    segments: slot name -> language -> phrases of a slot that a template does not hold.
+    openers, closers: language -> small talk before and after a request.
+    kinds: slot kind -> style (`vague`, `that`, `nouns`, `ask`) -> language -> phrases that leave a value open.
     """
 
     world: str
@@ -89,19 +92,19 @@ class Families:
     closers: Phrases = field(default_factory=dict)
     kinds: Mapping[str, Mapping[str, Phrases]] = field(default_factory=dict)
 
-    def templates(self, intent: str, language: Language, *, canonical: bool = False) -> tuple[str, ...]:
-        """The templates of an intent; canonical ones, where it has none in this language, are its first ordinary one."""
+    def of_intent(self, intent: str, language: Language, *, canonical: bool = False) -> tuple[str, ...]:
+        """The templates of an intent. canonical: only short ones; its first ordinary one if it has no short one in this language."""
         ordinary = self.intents[intent][language]
         return self.canonical.get(intent, {}).get(language, ordinary[:1]) if canonical else ordinary
 
     def phrases(self, slot: str, language: Language) -> tuple[str, ...]:
-        """In which words a slot follows that a template does not hold: its segments, else the bare value."""
+        """The phrases of a slot that a template does not hold: its segments, else the bare value."""
         return self.segments.get(slot, {}).get(language) or (f"{{{slot}}}",)
 
 
 @dataclass(frozen=True)
 class Grounding:
-    """`grounding.yaml` of a world. synonyms: other names by slot kind and value, which wordings write; the rest is the parser's."""
+    """`grounding.yaml` of a world. synonyms: slot kind -> value -> other names, which `render` uses; the parser uses the other fields."""
 
     synonyms: Mapping[str, Synonyms]
     readings: Mapping[str, Synonyms]
@@ -114,44 +117,37 @@ class Grounding:
 
 @cached_per_world()
 def load_grounding(world: type[World]) -> Grounding:
-    """The `grounding.yaml` beside a world; of a world that brings its wording along, the synonyms in it."""
+    """The `grounding.yaml` beside a world; for a world whose spec holds its wording, the synonyms in that."""
     world_wording = world.wording
     raw = _yaml(_beside(world, "grounding.yaml")) if world_wording is None else {"synonyms": world_wording.get("synonyms", {})}
-    return Grounding(
-        synonyms=MappingProxyType(raw.get("synonyms", {})),
-        readings=raw.get("readings", {}),
-        cues=raw.get("cues", {}),
-        roles=raw.get("roles", {}),
-        intents=raw.get("intents", {}),
-        units=raw.get("units", {}),
-        fillers=raw.get("fillers", {}),
-    )
+    sections = {section.name: raw.get(section.name, {}) for section in fields(Grounding)}
+    return Grounding(**sections | {"synonyms": MappingProxyType(sections["synonyms"])})
 
 
-def load_families(world: type[World], path: Path | None = None) -> Families:
-    """The wordings of a world: its own, or with what `path` says for it put in their place.
+def load_templates(world: type[World], path: Path | None = None) -> Templates:
+    """The templates of a world, with those of a file in place of its own.
 
     Args:
-        path: a YAML file `{world: {intents: ..., segments: ..., openers: ..., closers: ..., canonical: ...}}`; what it does not name
-            (an intent, a slot's segments, the closers) stays as it is. `worlds_in` says which worlds it is about.
+        path: a YAML file `{world: {intents: ..., segments: ..., openers: ..., closers: ..., canonical: ...}}`. Entries that it does not
+            name (an intent, a slot's segments, the closers) keep the world's own templates. `worlds_in` lists its worlds.
 
     Raises:
         BadInput: the file does not exist or is not of that form; a template names a slot that its intent does not have.
     """
-    return _default_families(world) if path is None else _families_of(world, path.resolve())
+    return _default_templates(world) if path is None else _templates_from(world, path.resolve())
 
 
 @cached_per_world()
-def _default_families(world: type[World]) -> Families:
+def _default_templates(world: type[World]) -> Templates:
     world_wording = world.wording
     if world_wording is None:
-        return _check_families(world, _as_families(world, _yaml(_beside(world, "families.yaml"))), "families.yaml")
+        return _check_templates(world, _parse_templates(world, _yaml(_beside(world, "families.yaml"))), "families.yaml")
     raw = {key: value for key, value in world_wording.items() if key != "synonyms"}
-    return _check_families(world, _as_families(world, raw), f"the wording of {world.name}")
+    return _check_templates(world, _parse_templates(world, raw), f"the wording of {world.name}")
 
 
 def worlds_in(path: Path) -> tuple[str, ...]:
-    """The names of the worlds that a file of wordings is about, whether there are such worlds or not.
+    """The names of the worlds in a file of templates; such worlds need not exist.
 
     Raises:
         BadInput: the file does not exist, or is no YAML with keys at the top.
@@ -166,20 +162,12 @@ def _existing(path: Path) -> Path:
 
 
 @cached_per_world(maxsize=8)
-def _families_of(world: type[World], path: Path) -> Families:
+def _templates_from(world: type[World], path: Path) -> Templates:
     raw = _yaml(_existing(path))
-    defaults, other = _default_families(world), _as_families(world, raw.get(world.name) or {}, str(path))
-    return _check_families(
+    defaults, other = _default_templates(world), _parse_templates(world, raw.get(world.name) or {}, str(path))
+    return _check_templates(
         world,
-        Families(
-            world=world.name,
-            intents={**defaults.intents, **other.intents},
-            canonical={**defaults.canonical, **other.canonical},
-            segments={**defaults.segments, **other.segments},
-            openers={**defaults.openers, **other.openers},
-            closers={**defaults.closers, **other.closers},
-            kinds={**defaults.kinds, **other.kinds},
-        ),
+        Templates(world.name, **{key: {**getattr(defaults, key), **getattr(other, key)} for key in _KEYS}),
         str(path),
     )
 
@@ -199,7 +187,7 @@ def _yaml(path: Path) -> dict[str, Any]:
     return raw
 
 
-def _as_families(world: type[World], raw: Mapping[str, Any], where: str = "families.yaml") -> Families:
+def _parse_templates(world: type[World], raw: Mapping[str, Any], where: str = "families.yaml") -> Templates:
     if not isinstance(raw, Mapping) or (unknown := sorted(set(raw) - _KEYS)):
         raise BadInput(
             f"{where}: {world.name}: expected the keys {', '.join(sorted(_KEYS))}"
@@ -229,7 +217,7 @@ def _as_families(world: type[World], raw: Mapping[str, Any], where: str = "famil
                 raise BadInput(f"{where}: {world.name}.kinds.{kind}: expected {', '.join(sorted(_STYLES))}, not {unknown[0]!r}")
         return {kind: by_key(styles, f"kinds.{kind}") for kind, styles in entries.items()}
 
-    return Families(
+    return Templates(
         world=world.name,
         intents=by_key(raw.get("intents") or {}, "intents"),
         canonical=by_key(raw.get("canonical") or {}, "canonical"),
@@ -240,30 +228,33 @@ def _as_families(world: type[World], raw: Mapping[str, Any], where: str = "famil
     )
 
 
-def _check_families(world: type[World], families: Families, where: str) -> Families:
-    """The families, if every intent is worded in both languages, every template names only slots that its intent has, and every segment
-    only its own."""
+def _check_templates(world: type[World], templates: Templates, where: str) -> Templates:
+    """The templates, unchanged.
+
+    Raises:
+        BadInput: an intent lacks a language, a template names a slot that its intent does not have, or a segment another slot.
+    """
     intents = world.intents
-    for section, worded in (("intents", families.intents), ("canonical", families.canonical)):
+    for section, worded in (("intents", templates.intents), ("canonical", templates.canonical)):
         if unknown := sorted(set(worded) - set(intents)):
-            raise BadInput(f"{where}: {families.world}.{section}.{unknown[0]}: no such intent")
-    for kind, styles in families.kinds.items():
+            raise BadInput(f"{where}: {templates.world}.{section}.{unknown[0]}: no such intent")
+    for kind, styles in templates.kinds.items():
         if kind not in world.kinds:
-            raise BadInput(f"{where}: {families.world}.kinds.{kind}: the world has no such slot kind")
+            raise BadInput(f"{where}: {templates.world}.kinds.{kind}: the world has no such slot kind")
         if one_sided := sorted(style for style, phrases in styles.items() if set(phrases) != set(LANGUAGES)):
-            raise BadInput(f"{where}: {families.world}.kinds.{kind}.{one_sided[0]}: expected texts in en and in zh")
-    for slot, phrases in families.segments.items():
-        _check_segments(slot, phrases, f"{where}: {families.world}.segments.{slot}", intents)
+            raise BadInput(f"{where}: {templates.world}.kinds.{kind}.{one_sided[0]}: expected texts in en and in zh")
+    for slot, phrases in templates.segments.items():
+        _check_segments(slot, phrases, f"{where}: {templates.world}.segments.{slot}", intents)
     for name, intent in intents.items():
         slot_names = frozenset(slot.name for slot in intent.slots)
-        needed = frozenset(slot.name for slot in intent.slots if slot.is_required) - set(families.segments)
+        needed = frozenset(slot.name for slot in intent.slots if slot.is_required) - set(templates.segments)
         for language in LANGUAGES:
-            if not families.intents.get(name, {}).get(language):
-                raise BadInput(f"{where}: {families.world}.intents.{name}: no templates in {language!r}")
-            for section, worded in (("intents", families.intents), ("canonical", families.canonical)):
+            if not templates.intents.get(name, {}).get(language):
+                raise BadInput(f"{where}: {templates.world}.intents.{name}: no templates in {language!r}")
+            for section, worded in (("intents", templates.intents), ("canonical", templates.canonical)):
                 for template in worded.get(name, {}).get(language, ()):
-                    _check_template(template, slot_names, needed, f"{where}: {families.world}.{section}.{name}: {template!r}")
-    return families
+                    _check_template(template, slot_names, needed, f"{where}: {templates.world}.{section}.{name}: {template!r}")
+    return templates
 
 
 def _check_segments(slot: str, phrases: Phrases, where: str, intents: Mapping[str, Intent]) -> None:
@@ -275,7 +266,7 @@ def _check_segments(slot: str, phrases: Phrases, where: str, intents: Mapping[st
 
 
 def _check_template(template: str, slot_names: frozenset[str], needed: frozenset[str], where: str) -> None:
-    """known: the intent's slots; needed: those of them that the template must hold itself."""
+    """slot_names: slots of the intent. needed: those that the template must hold, because they have no segments."""
     try:
         used_slots = {slot for piece in parse_template(template) for slot in piece.slots}
     except ValueError as error:
@@ -302,7 +293,7 @@ def slot_kinds(world: type[World], intent: str) -> Mapping[str, str]:
 
 
 def pieces_for(template: str, slot_names: frozenset[str]) -> tuple[tuple[Piece, ...], tuple[str, ...]]:
-    """The pieces of a template that a frame with these slots shows, and the slots that are left for {*}, in alphabetical order."""
+    """The pieces of a template that a frame with these slots shows, and the other slots, for {*}, in alphabetical order."""
     shown = tuple(piece for piece in parse_template(template) if set(piece.slots) <= slot_names)
     shown_slots = {slot for piece in shown for slot in piece.slots}
     return shown, tuple(sorted(slot_names - shown_slots))
@@ -313,26 +304,26 @@ def joiner(language: Language) -> str:
 
 
 def tidy(text: str, language: Language) -> str:
-    """`a apple` as `an apple`, 最贵的的 as 最贵的."""
+    """Corrects `a apple` to `an apple`, 最贵的的 to 最贵的."""
     return _ARTICLE.sub(r"\1n ", text) if language == "en" else text.replace("的的", "的")
 
 
 def render(
-    world: type[World], frame: Frame, language: Language, rng: random.Random, families: Families | None = None, *, canonical: bool = False
+    world: type[World], frame: Frame, language: Language, rng: random.Random, templates: Templates | None = None, *, canonical: bool = False
 ) -> str:
-    """A wording of `frame`: a template, a spelling of each value, and the other slots in their own words, all drawn from `rng`.
+    """The frame in words: a template, a spelling of each value, and a phrase for each other slot, all drawn from `rng`.
 
     Args:
-        world: that of the frame.
-        families: the wordings; None for the world's own.
-        canonical: short templates and plain names only; slots that a canonical template does not hold follow in their first words.
+        world: the world of the frame.
+        templates: None for the world's own.
+        canonical: only short templates and plain names; a slot that the template does not hold follows in its first phrase.
 
     Raises:
         KeyError: the world has no such intent or slot.
     """
-    wording = families or load_families(world)
+    templates = templates or load_templates(world)
     slot_names = frozenset(frame.slots)
-    shown, rest = pieces_for(rng.choice(wording.templates(frame.intent, language, canonical=canonical)), slot_names)
+    shown, rest = pieces_for(rng.choice(templates.of_intent(frame.intent, language, canonical=canonical)), slot_names)
     if not canonical:
         rest = tuple(rng.sample(rest, len(rest)))
 
@@ -347,6 +338,6 @@ def render(
                 values[slot] = choose(spellings(world, frame.intent, slot, frame.slots[slot], language))
         return _FIELD.sub(lambda match: values[match.group(1)], text)
 
-    suffix = "".join(joiner(language) + fill(choose(wording.phrases(slot, language))) for slot in rest)
+    suffix = "".join(joiner(language) + fill(choose(templates.phrases(slot, language))) for slot in rest)
     text = "".join(suffix if piece.is_rest else fill(piece.text) for piece in shown)
     return tidy(text, language)

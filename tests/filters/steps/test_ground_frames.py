@@ -12,7 +12,7 @@ from filters.grounded_worlds import grounded_worlds
 from filters.grounding import ground
 from storage.records import Frame
 from synth.haystack.generate import usual_values
-from synth.tasks.wording import LANGUAGES, load_families, render
+from synth.tasks.wording import LANGUAGES, load_templates, render
 from synth.worlds import GROUNDED, WORLDS
 
 
@@ -63,7 +63,7 @@ def worded() -> tuple[list[Frame], list[str], pl.DataFrame]:
     rng = random.Random(2)
     asked, texts = [], []
     for frame in frames(8, seed=3):
-        families = load_families(WORLDS[frame.world])
+        families = load_templates(WORLDS[frame.world])
         for language in LANGUAGES:
             text = render(WORLDS[frame.world], frame, language, rng, families)
             comma = "，" if language == "zh" else ", "

@@ -11,7 +11,7 @@ from storage.conversation import derive_turns
 from storage.records import CODE_TOOL
 from synth.blueprints.blueprint import Bands, Blueprint, static_checks
 from synth.blueprints.cell import Cell
-from synth.blueprints.conversation_template import MERGE_CLUSTERS, OPERATORS, VEILS, intent_pool, native
+from synth.blueprints.conversation_template import MERGE_CLUSTERS, OPERATORS, PERTURBATIONS, draw_template, intent_pool
 from synth.blueprints.draft import Draft, Offer, PlanFailed
 from synth.blueprints.phrases import slots_of
 from synth.blueprints.planner import Planner
@@ -34,9 +34,9 @@ def applied(operator: str, count: int = 6) -> Iterator[tuple[ConversationTemplat
     for attempt in range(600):
         cluster = rng.choice(HERE[("retail", "banking", "city")[attempt % 3]])
         assert cluster.world is not None
-        pots = intent_pool(WORLDS[cluster.world], cluster.tool_names)
-        before = native(pots, rng)
-        after = OPERATORS[operator](before, pots, rng)
+        pool = intent_pool(WORLDS[cluster.world], cluster.tool_names)
+        before = draw_template(pool, rng)
+        after = OPERATORS[operator](before, pool, rng)
         if after is None or operator in before.operators:
             continue
         try:
@@ -124,19 +124,19 @@ def veiled(veil: str, world: str, seed: int, cluster: Cluster | None = None) -> 
     """A plan of one goal, and the same with a veil over it."""
     rng = random.Random(seed)
     cluster = cluster or rng.choice(HERE[world])
-    recipe = native(intent_pool(WORLDS[world], cluster.tool_names), rng)
-    recipe = ConversationTemplate(WORLDS[world], recipe.goals[:1], recipe.is_parallel)
+    template = draw_template(intent_pool(WORLDS[world], cluster.tool_names), rng)
+    template = ConversationTemplate(WORLDS[world], template.goals[:1], template.is_parallel)
     both = []
-    for veils in (frozenset[str](), frozenset({veil})):
+    for perturbations in (frozenset[str](), frozenset({veil})):
         try:
             offer = Offer(cluster)
-            both.append(Draft(recipe, offer, veils, "en" if seed % 2 else "zh", lambda _: True, random.Random(seed)).write())
+            both.append(Draft(template, offer, perturbations, "en" if seed % 2 else "zh", lambda _: True, random.Random(seed)).write())
         except PlanFailed:
             return None
     return (both[0], both[1]) if veil in both[1].operators else None
 
 
-@pytest.mark.parametrize("veil", VEILS)
+@pytest.mark.parametrize("veil", PERTURBATIONS)
 @pytest.mark.parametrize("world", ["retail", "city", "banking"])
 def test_a_veil_keeps_the_plan_and_the_conversation_passes(veil: str, world: str) -> None:
     cluster = half(HERE[world][0], *sorted(HERE[world][0].tool_names)[:-2])
@@ -167,13 +167,13 @@ def test_a_slip_of_the_tongue_names_another_value_first_and_the_right_one_after(
 
     for plain, hidden in pairs:
         goal = hidden.goals[0]
-        said = [
+        wordings = [
             (slot, text)
             for slot in goal.slots
             if slots_of(WORLDS["retail"], goal.intent)[slot].kind in ("order", "user", "product")
             for text in spellings(WORLDS["retail"], goal.intent, slot, goal.slots[slot], "en")
         ]
-        assert all(text in hidden.turns[0].text for _, text in said if text in plain.turns[0].text)
+        assert all(text in hidden.turns[0].text for _, text in wordings if text in plain.turns[0].text)
         assert any(words in hidden.turns[0].text for words in ("no sorry", "I mean", "no wait"))
 
 

@@ -49,20 +49,20 @@ def cluster_of(world: str) -> Cluster:
 
 def domain_in(world: str) -> str:
     """The domain that most of its intents are of."""
-    pots = intent_pool(WORLDS[world], cluster_of(world).tool_names)
-    return max(sorted(pots.by_domain), key=lambda domain: len(pots.by_domain[domain]))
+    pool = intent_pool(WORLDS[world], cluster_of(world).tool_names)
+    return max(sorted(pool.by_domain), key=lambda domain: len(pool.by_domain[domain]))
 
 
 def goal_of(world: str, intent: str, slots: Mapping[str, JSON], **changes: JSON) -> dict[str, JSON]:
     """A goal whose request says every slot, in English."""
-    said = []
+    spoken_values = []
     for name, value in slots.items():
         slot = slots_of(WORLDS[world], intent).get(name)
         kind = None if slot is None else WORLDS[world].kinds[slot.kind]
-        said.append(kind.names[value]["en"] if isinstance(kind, Vocabulary) and value in kind.names else str(value))
+        spoken_values.append(kind.names[value]["en"] if isinstance(kind, Vocabulary) and value in kind.names else str(value))
     flags = dict.fromkeys(("chained", "joint", "asks_first", "dropped"), False)
     nothing = dict.fromkeys(("withheld", "reveal", "fault", "check"))
-    return {"intent": intent, "slots": dict(slots), "request": f"I want: {', '.join(said)}", **nothing, **flags, **changes}
+    return {"intent": intent, "slots": dict(slots), "request": f"I want: {', '.join(spoken_values)}", **nothing, **flags, **changes}
 
 
 def plan_of(*goals: Mapping[str, JSON]) -> dict[str, JSON]:
@@ -175,9 +175,9 @@ def test_what_the_assistant_has_no_words_to_ask_for_is_not_withheld() -> None:
     intent, name = unasked[0]
     check = plan_check_in("retail")
     slots = usable(check, intent, name)
-    said = goal_of("retail", intent, slots)["request"]
+    request = goal_of("retail", intent, slots)["request"]
     shown = WORLDS["retail"].kinds["problem"].names[slots[name]]["en"]  # type: ignore[union-attr]
-    goal = goal_of("retail", intent, slots, withheld=name, reveal=shown, request=said.replace(shown, "something"))
+    goal = goal_of("retail", intent, slots, withheld=name, reveal=shown, request=request.replace(shown, "something"))
 
     assert any(f"the assistant cannot ask for {name}; withhold" in one for one in check.problems(plan_of(goal)))
 
@@ -250,15 +250,15 @@ def test_a_program_is_asked_for_where_one_is_needed_and_only_there() -> None:
         return plan_check_in("library", rules=Planner(is_seed, 0.0, BANDS, code_share=share))
 
     needing = check(1.0)
-    pots = needing.pool
+    pool = needing.pool
     told = needing.messages()[1].content or ""
     (line,) = [one for one in told.splitlines() if "one goal must need run_python" in one]
     named = line.partition("intents: ")[2].rstrip(";").split(", ")
-    assert set(named) <= pots.computing and all(f"- {name}" in told for name in named)
+    assert set(named) <= pool.computing and all(f"- {name}" in told for name in named)
     for share in (None, 0.0):
         assert "must need run_python" not in (check(share).messages()[1].content or "")
 
-    plain = next(name for name in pots.busy if name not in pots.computing)
+    plain = next(name for name in pool.busy if name not in pool.computing)
     for other in (needing, check(0.0)):
         problems = other.problems(plan_of(goal_of("library", plain, usable(other, plain))))
         assert other.nearest is not None, "what needs none is better than nothing"

@@ -9,7 +9,7 @@ import pytest
 
 from storage.records import Cost, Message, Outcome
 from synth.blueprints.blueprint import Blueprint
-from synth.blueprints.conversation_template import intent_pool, native
+from synth.blueprints.conversation_template import draw_template, intent_pool
 from synth.blueprints.draft import Offer
 from synth.blueprints.planner import Planner
 from synth.clusters.business_clusters import cluster_tools
@@ -52,7 +52,7 @@ class Mumbling:
 def blueprint() -> Blueprint:
     cluster = max(cluster_tools(WORLDS["retail"].tools), key=lambda cluster: len(cluster.tool_names))
     rng = random.Random(3)
-    return Planner(lambda _: True).draft(native(intent_pool(WORLDS["retail"], cluster.tool_names), rng), Offer(cluster), rng)
+    return Planner(lambda _: True).draft(draw_template(intent_pool(WORLDS["retail"], cluster.tool_names), rng), Offer(cluster), rng)
 
 
 def simulate_with(blueprint: Blueprint, engine: Following | Mumbling) -> Simulated:

@@ -11,7 +11,7 @@ from storage.conversation import derive_turns
 from storage.records import Cost, FunctionCall, Message, Outcome, Task, Tool, ToolCall, frame_id
 from synth.blueprints.blueprint import Argument, Bands, Blueprint, TurnPlan, static_checks
 from synth.blueprints.cell import Band, Cell
-from synth.blueprints.conversation_template import OPERATORS, evolve, intent_pool, native
+from synth.blueprints.conversation_template import OPERATORS, draw_template, evolve, intent_pool
 from synth.blueprints.diversity import coarse_mode
 from synth.blueprints.draft import Offer, PlanFailed
 from synth.blueprints.phrases import slots_of
@@ -34,10 +34,10 @@ def clusters_of(world: str) -> list[Cluster]:
     return cluster_tools(WORLDS[world].tools)
 
 
-def draft_of(recipe: ConversationTemplate, cluster: Cluster, rng: random.Random) -> Blueprint | None:
-    """The blueprint of one recipe, or None if it is infeasible."""
+def draft_of(template: ConversationTemplate, cluster: Cluster, rng: random.Random) -> Blueprint | None:
+    """The blueprint of one template, or None if it is infeasible."""
     try:
-        return Planner(lambda _: True).draft(recipe, Offer(cluster), rng)
+        return Planner(lambda _: True).draft(template, Offer(cluster), rng)
     except PlanFailed:
         return None
 
@@ -50,13 +50,13 @@ def conversations() -> list[tuple[Blueprint, Simulated]]:
         clusters, rng = clusters_of(world), random.Random(7)
         for number in range(90):
             cluster = rng.choice(clusters)
-            pots = intent_pool(WORLDS[world], cluster.tool_names)
-            recipe = native(pots, rng)
+            pool = intent_pool(WORLDS[world], cluster.tool_names)
+            template = draw_template(pool, rng)
             for operator in list(OPERATORS.values())[: number % 2 * len(OPERATORS)]:
-                recipe = (operator(recipe, pots, rng) if rng.random() < 0.2 else None) or recipe
+                template = (operator(template, pool, rng) if rng.random() < 0.2 else None) or template
             for _ in range(rng.randrange(3)):
-                recipe = evolve(recipe, pots, rng)
-            blueprint = draft_of(recipe, cluster, rng)
+                template = evolve(template, pool, rng)
+            blueprint = draft_of(template, cluster, rng)
             if blueprint is not None:
                 out.append((blueprint, simulate(blueprint)))
     return out
@@ -88,7 +88,7 @@ def test_a_search_that_rightly_finds_nothing_is_not_repeated() -> None:
     cluster, rng = clusters_of("helpdesk")[0], random.Random(5)
     found = 0
     for _ in range(300):
-        blueprint = draft_of(native(intent_pool(WORLDS["helpdesk"], cluster.tool_names), rng), cluster, rng)
+        blueprint = draft_of(draw_template(intent_pool(WORLDS["helpdesk"], cluster.tool_names), rng), cluster, rng)
         if blueprint is None or blueprint.perturbations:
             continue
         calls = [call for turn in derive_turns(simulate(blueprint).trajectory.messages) for step in turn.steps for call in step.calls]
@@ -116,11 +116,11 @@ def test_predicted_modes_and_complexity_are_nearly_always_those_of_the_execution
 
 def test_sketches_foretell_the_mode_of_a_draft() -> None:
     cluster, rng = clusters_of("retail")[0], random.Random(3)
-    pots = intent_pool(WORLDS["retail"], cluster.tool_names)
+    pool = intent_pool(WORLDS["retail"], cluster.tool_names)
     pairs = []
     for _ in range(60):
-        recipe = native(pots, rng)
-        blueprint, likely = draft_of(recipe, cluster, rng), sketch(recipe)
+        template = draw_template(pool, rng)
+        blueprint, likely = draft_of(template, cluster, rng), sketch(template)
         if blueprint is not None and likely is not None:
             pairs.append((blueprint.mode_coarse, likely.coarse))
 
@@ -262,8 +262,8 @@ def test_an_extra_call_with_an_invented_identifier_is_noticed(conversations: lis
         return blueprint.world == "retail" and "get_order" in blueprint.tools
 
     for blueprint in [b for b, s in conversations if s.accepted and fits(b)][:5]:
-        said = blueprint.model_dump_json()
-        unheard = next(order for order in (f"o{number:02d}" for number in range(100)) if order not in said)
+        blueprint_json = blueprint.model_dump_json()
+        unheard = next(order for order in (f"o{number:02d}" for number in range(100)) if order not in blueprint_json)
         look = FunctionCall(name="get_order", arguments=json.dumps({"order": unheard}))
 
         def add(message: Message, number: int, look: FunctionCall = look) -> Message:

@@ -57,7 +57,7 @@ REQUEST = "how do I get to Cedar Museum from Willow Park, under 200 CNY, with 3 
 
 
 def grounded(answer: str, *results: object, said: str = REQUEST, world: str = "city", rules: bool = True) -> bool:
-    """rules: whether the world's system message was heard too, with the figures in it."""
+    """rules: whether the world's system message was context too, with the figures in it."""
     shown = [json.dumps(result, ensure_ascii=False) for result in (results or (PLACES, ROUTE, WEATHER))]
     texts = [normalise(text) for text in (said, *shown)]
     system = normalise(make_world(world, 0).system_prompt) if rules else ""
@@ -97,7 +97,7 @@ It is 13,519 m.
 It's about 13.5 km away.
 roughly 13.5 kilometres
 Distance: 13.52km
-The walk is three hundred and fifty metres.
+The trace is three hundred and fifty metres.
 350m on foot
 It takes an hour and a half.
 It takes one and a half hours.
@@ -138,7 +138,7 @@ I found three places for you.
 Here are the two best options:
 1. Cedar Museum
 2. Little Otter Taproom
-One of them is Cedar Museum. One moment please!
+One of them is Cedar Museum. One datetime please!
 The cheapest of them costs 45 yuan; the first is 1.35 km away.
 It is at 172 Swallow Road in Lakeside District, phone 0599-85404001.
 Call 0599-85404001.
@@ -201,7 +201,7 @@ Tickets: 45元 (RMB 45)
 one thousand two hundred and nineteen reviews
 Rating: 4.3
 Rain probability 22%; temperatures between 16 and 24.
-Take Metro Line 8 for three stops, then walk 350 m.
+Take Metro Line 8 for three stops, then trace 350 m.
 the museum (4.3★)
 There's a one-in-five... sorry, I can tell you it's sunny.
 It's on the 20th that the weather is sunny.
@@ -209,7 +209,7 @@ I couldn't find anything else. Is there anything else I can help you with?
 I'd be happy to help! The Cedar Museum, rated 4.3, is your best bet.
 Great news: Cedar Museum is only 1.35 kilometers away!
 The first leg has three stops.
-First, take Metro Line 8. Second, walk for 350 metres.
+First, take Metro Line 8. Second, trace for 350 metres.
 Both places have parking. Of the three, Cedar Museum is the best rated.
 评分为4.3星，距您约1.4公里
 距离为1.35千米，人均消费45元

@@ -301,9 +301,9 @@ def test_judging_is_cheap() -> None:
 def test_a_fact_may_be_told_as_people_tell_it(kind: str, value: str, answers: tuple[str, ...]) -> None:
     fact = Fact(kind=kind, value=value)
     for answer in answers:
-        assert verify_module._is_told(fact, answer.lower(), stated_claims(answer), frozenset()), answer
+        assert verify_module._is_stated(fact, answer.lower(), stated_claims(answer), frozenset()), answer
     for answer in ("It takes thirteen minutes.", "It leaves at 8.20am.", "It is due on 24 May.", "两个小时"):
-        assert not verify_module._is_told(fact, answer.lower(), stated_claims(answer), frozenset()), answer
+        assert not verify_module._is_stated(fact, answer.lower(), stated_claims(answer), frozenset()), answer
 
 
 def test_a_status_told_of_another_order_is_none() -> None:

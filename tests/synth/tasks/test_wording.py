@@ -8,7 +8,7 @@ import pytest
 from storage.errors import BadInput
 from storage.records import Frame
 from synth.haystack.generate import wordings
-from synth.tasks.wording import LANGUAGES, load_families, parse_template, render
+from synth.tasks.wording import LANGUAGES, load_templates, parse_template, render
 from synth.text.slot_kinds import Vocabulary
 from synth.worlds import GROUNDED, WORLDS
 
@@ -32,7 +32,7 @@ def test_what_a_template_leaves_out_follows_in_its_own_words(tmp_path: Path) -> 
     file.write_text(
         'retail: {intents: {buy_pick: {en: ["{user} buys the {pick} {category}{*}!"], zh: ["{user}买{pick}{category}"]}}}', encoding="utf-8"
     )
-    families = load_families(WORLDS["retail"], file)
+    families = load_templates(WORLDS["retail"], file)
     # when
     english = render(WORLDS["retail"], frame(max_price=30), "en", random.Random(3), families)
     chinese = render(WORLDS["retail"], frame(max_price=30), "zh", random.Random(3), families)
@@ -58,7 +58,7 @@ def test_every_intent_can_be_worded_with_and_without_its_optional_slots(world: s
 
 
 def test_canonical_wordings_of_the_shop_are_short() -> None:
-    families = load_families(WORLDS["retail"])
+    families = load_templates(WORLDS["retail"])
     for name in families.intents:
         for template in families.canonical[name]["en"]:
             assert (
@@ -119,19 +119,19 @@ def test_a_bad_file_of_wordings_is_refused(tmp_path: Path, content: str, complai
 def test_canonical_wordings_in_one_language_leave_the_other_as_it_is(tmp_path: Path) -> None:
     file = tmp_path / "families.yaml"
     file.write_text('retail: {canonical: {close_order: {en: ["shut {order}"]}}}', encoding="utf-8")
-    families, shut = load_families(WORLDS["retail"], file), Frame(world="retail", intent="close_order", slots={"order": "o17"})
+    families, shut = load_templates(WORLDS["retail"], file), Frame(world="retail", intent="close_order", slots={"order": "o17"})
     assert render(WORLDS[shut.world], shut, "en", random.Random(0), families, canonical=True) == "shut o17"
-    assert render(WORLDS[shut.world], shut, "zh", random.Random(0), families, canonical=True) == load_families(WORLDS["retail"]).intents[
+    assert render(WORLDS[shut.world], shut, "zh", random.Random(0), families, canonical=True) == load_templates(WORLDS["retail"]).intents[
         "close_order"
     ]["zh"][0].format(order="o17")
 
 
 def test_a_missing_file_of_wordings_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no such file"):
-        load_families(WORLDS["retail"], tmp_path / "none.yaml")
+        load_templates(WORLDS["retail"], tmp_path / "none.yaml")
 
 
 def test_a_pick_that_holds_for_two_acts_is_said_of_both() -> None:
-    families = load_families(WORLDS["retail"])
+    families = load_templates(WORLDS["retail"])
     for language in LANGUAGES:
         assert all(template.count("{pick}") == 2 for template in families.canonical["exchange_and_buy"][language])

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synth.tasks.wording import load_families
+from synth.tasks.wording import load_templates
 from synth.worlds import WORLDS, make_world
 from synth.worlds.declarative.compile import compile_spec
 from synth.worlds.declarative.compiled_world import SpecWorld
@@ -75,7 +75,7 @@ def test_generated_domains_are_admitted_and_worded() -> None:
     worlds = admitted(range(100, 160))
     assert len(worlds) >= 56
     for world in worlds:
-        assert set(load_families(WORLDS[world.name]).intents) == set(world.intents)
+        assert set(load_templates(WORLDS[world.name]).intents) == set(world.intents)
         for act, action in world.domain.spec.actions.items():
             assert {f"{act}_against_{rule}" for rule in action.rules} <= set(world.intents)
 

@@ -15,7 +15,7 @@ from storage.records import JSON, Frame, Language, RefusalReason, Task
 from synth.blueprints.sketch import skeleton
 from synth.tasks.solver import admit, draw_seed, expert_messages, solve
 from synth.tasks.verify import verify_teacher
-from synth.tasks.wording import load_families, render
+from synth.tasks.wording import load_templates, render
 from synth.worlds import WORLDS, make_world
 from synth.worlds.declarative.compile import compile_file
 
@@ -89,7 +89,7 @@ def test_shapes_are_those_of_the_plans() -> None:
 
 
 def test_wordings_are_well_formed_and_plans_have_skeletons() -> None:
-    load_families(WORLDS[World.name])
+    load_templates(WORLDS[World.name])
     for name, intent in World.intents.items():
         assert skeleton(WORLDS[World.name], name, frozenset(slot.name for slot in intent.slots if slot.is_required)) is not None
 

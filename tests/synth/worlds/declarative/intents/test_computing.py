@@ -24,7 +24,7 @@ from synth.tasks.assessment import assess
 from synth.tasks.difficulty import difficulty
 from synth.tasks.solver import admit, check_admission, draw_seed, execute, expert_messages
 from synth.tasks.verify import judge, verify, verify_teacher
-from synth.tasks.wording import load_families, render
+from synth.tasks.wording import load_templates, render
 from synth.worlds import WORLDS, make_world, run_python
 from synth.worlds.base import Unsolvable
 from synth.worlds.declarative.compile import compile_spec
@@ -101,7 +101,7 @@ def test_there_are_many_kinds_and_each_is_worded() -> None:
     kinds = {name.split("_")[0] for _, name in JOBS}
     assert {"total", "average", "share"} <= kinds
     for world in DOMAINS:
-        load_families(WORLDS[world])
+        load_templates(WORLDS[world])
     for world, name in JOBS:
         intent = WORLDS[world].intents[name]
         assert intent.leaf == f"{WORLDS[world].domain.name}.compute.{name}"
