@@ -1,9 +1,10 @@
-"""How diverse a set of trajectories is, in figures of which no single one can be gamed (definitions P3 of TDScaling, our formulas).
+"""The diversity of a set of trajectories, in several figures, so that raising one alone is not enough (definitions P3 of TDScaling, our
+formulas).
 
 Domain entropy over a fixed label set; reasoning-mode entropy of coarse and fine signatures; cumulative action complexity (CAC);
 tool coverage, tool-bigram entropy and mean pairwise distance of embeddings beside them. All entropies are in bits.
 The plug-in entropy of signatures grows with the number of trajectories, and fine signatures saturate (500 unique ones give 8.97
-bits), so mode entropy is only ever evaluated on subsamples of equal size, and never compared across sizes.
+bits), so mode entropy is computed on subsamples of equal size only, and never compared across sizes.
 
 It measures; what is made next is decided in `synth/run/controller.py`.
 """
@@ -26,12 +27,12 @@ from storage.records import CODE_TOOL, JSON, Tool
 SUBSAMPLE = 500
 DRAWS = 20
 CONVERSATION = frozenset({"user", "const"})
-"""Sources of an argument that are no earlier call."""
+"""Sources of an argument other than an earlier call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure of the report: `value` with the standard deviation of its estimate (None where it is a plain count or share), over `n`."""
+    """One figure of the report. sd: standard deviation of the estimate; None for a plain count or share. n: number of trajectories."""
 
     metric: str
     value: float
@@ -65,9 +66,9 @@ def domain_diversity(labels: Sequence[str], domains: Collection[str]) -> DomainD
         ValueError: a label is not in `domains`.
     """
     counts = Counter(labels)
-    strangers = sorted(set(counts) - set(domains))
-    if strangers:
-        raise ValueError(f"labels outside the fixed set of domains: {', '.join(strangers)}")
+    unknown = sorted(set(counts) - set(domains))
+    if unknown:
+        raise ValueError(f"labels outside the fixed set of domains: {', '.join(unknown)}")
     entropy = entropy_bits(counts.values())
     return DomainDiversity(entropy, entropy / math.log2(len(domains)) if len(domains) > 1 else 1.0, 2**entropy)
 
@@ -151,7 +152,7 @@ def nesting_depth(value: JSON) -> int:
     """1 for a flat object of scalars, one more for every list or object inside another; 0 for a scalar."""
     if isinstance(value, (str, int, float)) or value is None:
         return 0
-    if isinstance(value, (dict, Mapping)):  # what is a dict is told far sooner
+    if isinstance(value, (dict, Mapping)):  # the check for dict is far faster
         return 1 + max((nesting_depth(item) for item in value.values()), default=0)
     if isinstance(value, (list, tuple)):
         return 1 + max((nesting_depth(item) for item in value), default=0)

@@ -242,29 +242,28 @@ class Draft:
         failure = PlanFailed("misfit", f"{goal.intent}: no slots fit")
         no_frame = PlanFailed("not_allowed", "all frames drawn are kept for another use")
 
-        def may_use(slots: Mapping[str, JSON]) -> bool:
+        def check_slots(slots: Mapping[str, JSON]) -> bool:
             nonlocal failure
-            is_free = self._may_use(goal.intent, slots)
-            failure = failure if is_free else no_frame
-            return is_free
+            is_usable = may_use(self.is_allowed, self.template.world, goal.intent, slots)
+            failure = failure if is_usable else no_frame
+            return is_usable
 
         for _ in range(1 if self.goal_texts else SLOT_DRAWS):
             hidden: tuple[str, ...] = ()
             if self.goal_texts and not goal.is_chained:
                 goal_slots = dict(self.goal_texts[index].slots)
-                if not may_use(goal_slots):
+                if not check_slots(goal_slots):
                     break
             elif goal.is_chained:
-                goal_slots = self.world.draw_slots(goal.intent, goal.slots, self.rng) | (
-                    dict(self.goal_texts[index].slots) if self.goal_texts else {}
-                )
+                given_slots = dict(self.goal_texts[index].slots) if self.goal_texts else {}
+                goal_slots = self.world.draw_slots(goal.intent, goal.slots, self.rng) | given_slots
                 hidden = self._point_at(goal, goal_slots, before[-1]) if before else ()
                 if not hidden:
                     failure = PlanFailed("nothing_to_point_at", goal.intent)
-                if not hidden or not may_use(goal_slots):
+                if not hidden or not check_slots(goal_slots):
                     continue
             else:
-                allowed_slots = self.world.draw_such(goal.intent, goal.slots, self.rng, may_use)
+                allowed_slots = self.world.draw_such(goal.intent, goal.slots, self.rng, check_slots)
                 if allowed_slots is None:
                     raise failure
                 goal_slots = allowed_slots
@@ -276,9 +275,6 @@ class Draft:
                 continue
             return self._execute(index, goal, frame, solution, hidden)
         raise failure
-
-    def _may_use(self, intent: str, slots: Mapping[str, JSON]) -> bool:
-        return may_use(self.is_allowed, self.template.world, intent, slots)
 
     def _point_at(self, goal: GoalTemplate, slots: dict[str, JSON], previous: _Solved) -> tuple[str, ...]:
         """Puts a value from the previous answer into one of the slots, and returns the slot's name."""
@@ -298,8 +294,8 @@ class Draft:
             calls = calls[: next((at for at, call in enumerate(calls) if call.tool in self.changing), 0)]
             if not calls:
                 raise PlanFailed("nothing_to_drop", goal.intent)
-        if strangers := sorted({call.tool for call in calls} - self.tools):
-            raise PlanFailed("outside_cluster", strangers[0])
+        if outside := sorted({call.tool for call in calls} - self.tools):
+            raise PlanFailed("outside_cluster", outside[0])
         given = self.goal_texts[index] if self.goal_texts else None
         text, revealed = (given.request, given.reveal) if given is not None else self._request(goal, frame, hidden)
         self.sources.hear(f"{text} {revealed}")

@@ -22,7 +22,7 @@ from synth.blueprints.conversation_template import PERTURBATIONS, IntentPool, dr
 from synth.blueprints.draft import Draft, FrameFilter, Offer, PlanFailed
 from synth.blueprints.phrases import slots_of
 from synth.blueprints.schedule import ConversationTemplate
-from synth.blueprints.template_library import TRIES_PER_EXTENSION, TemplateLibrary, build_library, classify
+from synth.blueprints.template_library import TRIES_PER_EXTENSION, build_library, classify
 from synth.clusters.business_clusters import Cluster
 from synth.text.slot_kinds import Vocabulary
 from synth.worlds import WORLDS
@@ -121,16 +121,14 @@ class Planner:
     def _computes(self, rng: random.Random) -> bool:
         return self.code_share is not None and rng.random() < self.code_share
 
-    def _library(self, offer: Offer, domain: str) -> TemplateLibrary:
-        assert self.bands is not None
-        return build_library(offer.world, offer.tools, domain, self.bands, self.tries // TRIES_PER_EXTENSION)
-
     def _templates(self, cell: Cell, offer: Offer, rng: random.Random, is_computing: bool) -> Iterator[ConversationTemplate]:
         """Templates of the cell that need a program (`is_computing`) or none, the least used sequences of modes first; half of them are
         changed by an operator that keeps them in the cell."""
         assert self.bands is not None
-        pool, entries = intent_pool(offer.world, offer.tools), self._library(offer, cell.domain).get((cell.family, cell.band), {})
-        by_modes = {modes: templates for modes, templates in entries.items() if ("X" in modes) == is_computing}
+        pool = intent_pool(offer.world, offer.tools)
+        library = build_library(offer.world, offer.tools, cell.domain, self.bands, self.tries // TRIES_PER_EXTENSION)
+        section = library.get((cell.family, cell.band), {})
+        by_modes = {modes: templates for modes, templates in section.items() if ("X" in modes) == is_computing}
         sequences = sorted(rng.sample(list(by_modes), len(by_modes)), key=lambda modes: self._usage(modes, by_modes[modes]))
         usable = ([template for template in by_modes[modes] if self._may_use(template)] for modes in sequences)
         for template in itertools.islice((self._choose(templates, rng) for templates in usable if templates), MOST_DRAFTS):

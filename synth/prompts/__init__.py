@@ -1,7 +1,7 @@
 """Prompts for language models: Jinja2 templates in files `NAME.md` of this folder.
 
-A line `---user---` separates the system message from the user message. A prompt's version is the hash of its file, and is stored with all
-results. A missing value of a template is an error.
+A line `---user---` separates the system message from the user message. A prompt's version is the hash of its file; it is stored with all
+results. A missing template value is an error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ENVIRONMENT = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_b
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt. version: hash of the file, 12 hex digits. text: of the file, without the separator."""
+    """A prompt. version: hash of the file, 12 hex digits. text: the file without the separator."""
 
     name: str
     version: str
@@ -48,7 +48,8 @@ def prompt(name: str) -> Prompt:
     """The prompt of this name.
 
     Raises:
-        FileNotFoundError: there is none. ValueError: its file has no separator.
+        FileNotFoundError: there is no such prompt.
+        ValueError: its file has no separator.
     """
     data = (Path(__file__).parent / f"{name}.md").read_bytes()
     system, separator, user = data.decode().partition(_SEPARATOR)

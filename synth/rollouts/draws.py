@@ -1,10 +1,10 @@
-"""A policy x tasks x k: draws of live conversations, in parts of the store.
+"""A policy x tasks x k: rollouts in parts of the store.
 
-One idea: draw d of a task has a seed of its own, from (seed, task, d): it is the same draw whatever else is rolled out beside it, before
-it or after a kill. What was spoilt by no doing of the policy's is begun again, a few times; where so much is left without an answer that
-the engine must be gone, nothing is kept. A task is rolled out k times, or until its draws settle what they are made for (`Draws`).
+One idea: draw d of a task has its own seed, derived from (seed, task, d): it is the same draw whatever other rollouts run with it, before
+it or after a kill. Rollouts that failed without the policy's fault are restarted a few times. If so many stay without an answer that the
+engine must be down, nothing is stored. A task is rolled out k times, or until its draws settle a question (`Draws`).
 
-What it does not do: hold a conversation (`synth/rollouts/episode.py`), or say what draws mean (`filters/certainty/certainty.py`).
+Not done here: holding a conversation (`synth/rollouts/episode.py`), interpreting draws (`filters/certainty/certainty.py`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from synth.rollouts.episode import IN_FLIGHT, MAX_TOKENS, MAX_TURNS, Episode, pl
 VERSION = 4
 RETRIES = 2
 PART_TASKS = 32
-"""What a kill can cost: the rollouts of so many tasks."""
+"""Tasks in one part; a kill loses at most the rollouts of so many tasks."""
 
 
 def rollout(
@@ -49,13 +49,16 @@ def rollout(
     """k draws of every task, in the order of the tasks and then of the draws.
 
     Args:
-        temperature: 0 is greedy; then k > 1 is a waste. batch_tasks: how many tasks run side by side.
+        temperature: 0 is greedy; then k > 1 only repeats.
+        batch_tasks: number of tasks that run at once.
         first_draw: number of the first draw, for a second probe that is independent of the first.
-        in_flight: see `play`. retries: how often a rollout is begun again that the engine or the world has spoilt.
-        has_answered: that the engine is there is known, from earlier draws of these tasks.
+        in_flight: see `play`.
+        retries: restarts of a rollout after a failure of the engine or the world.
+        has_answered: the engine has answered earlier draws of these tasks.
 
     Raises:
-        EngineFailure: half of a batch had no answer, or, of an engine that has answered, all. BudgetSpent: see `play`.
+        EngineFailure: half of a batch had no answer; with `has_answered`, all of it.
+        BudgetSpent: see `play`.
     """
     records: list[Rollout] = []
     for batch in _batches(tasks, batch_tasks):
@@ -71,7 +74,7 @@ def rollout(
 def _play_to_the_end(
     engine: Engine, episodes: Sequence[Episode], retries: int, *, temperature: float, seed: int, max_tokens: int, in_flight: int
 ) -> list[Episode]:
-    """`play`, and again from the start what was spoilt by no doing of the policy's."""
+    """`play`, with restarts of the episodes that failed without the policy's fault."""
     over = list(episodes)
     for attempt in range(1, retries + 2):
         places = [place for place, episode in enumerate(over) if episode.outcome is None]
@@ -85,7 +88,7 @@ def _play_to_the_end(
 
 
 def _check_alive(engine: Engine, over: Sequence[Episode], has_answered: bool) -> None:
-    """Raises EngineFailure: see `rollout`. A later look may be at two draws, of which one that is never answered is half."""
+    """Raises EngineFailure: see `rollout`. With `has_answered` a batch may be two draws, so one unanswered draw is not enough."""
     answered = [episode for episode in over if not episode.is_lost]
     unanswered = [episode.failure for episode in answered if episode.is_unanswered]
     if is_dead(len(unanswered), len(answered)) and (len(unanswered) == len(answered) or not has_answered):
@@ -121,12 +124,12 @@ def rollouts_frame(rollouts: Sequence[Rollout], purpose: str) -> pl.DataFrame:
 
 @dataclass(frozen=True)
 class Draws:
-    """How often a task is rolled out: until its draws settle what they are made for.
+    """The number of draws of a task: fixed, or until the draws settle a question.
 
     Args:
-        looks: numbers of draws after which is looked, rising; the last is the most.
-        is_settled: of successes, rated draws, and draws that would be left.
-        rule: what that follows, as JSON: part of what a part is known by.
+        looks: rising numbers of draws after which `is_settled` is called; the last is the maximum.
+        is_settled: (successes, rated draws, draws still possible) -> whether the task needs no more draws.
+        rule: the parameters of `is_settled` as JSON; part of a part's identity.
     """
 
     looks: Sequence[int]
@@ -135,7 +138,7 @@ class Draws:
 
     @classmethod
     def each(cls, k: int) -> Draws:
-        """k of every task."""
+        """k draws of every task."""
         return cls((k,), lambda *_: True, {})
 
     @property
@@ -149,7 +152,7 @@ class Draws:
 
 
 def rollout_until(engine: Engine, tasks: Sequence[Task], draws: Draws, *, first_draw: int = 0, **options: Any) -> list[Rollout]:
-    """`rollout` with its options, each task as often as it takes; in the order of the tasks and then of the draws."""
+    """`rollout` with its options, each task until its draws are settled; in the order of the tasks and then of the draws."""
     rollouts: dict[str, list[Rollout]] = {task.id: [] for task in tasks}
     undecided, before = list(tasks), 0
     for look in draws.looks:
@@ -175,15 +178,15 @@ def rollout_parts(
     part_tasks: int = PART_TASKS,
     progress: Progress | None = None,
 ) -> list[Part]:
-    """`rollout`, written to the store in parts of `part_tasks` tasks; parts that are there already are not made again. Not committed.
+    """`rollout`, written to the store in parts of `part_tasks` tasks; existing parts are reused. Commits nothing.
 
     Args:
-        draws: of every task, or how many it takes.
-        purpose: `probe`, `eval_in`, ...: why they were made; a policy's greedy and sampled rollouts have different purposes.
+        draws: number of draws of every task, or the rule for it.
+        purpose: `probe`, `eval_in`, ...; a policy's greedy and sampled rollouts have different purposes.
         in_flight: see `play`.
 
     Raises:
-        EngineFailure, BudgetSpent: see `rollout`; parts that are whole are kept.
+        EngineFailure, BudgetSpent: see `rollout`; complete parts stay in the store.
     """
     parts: list[Part] = []
     rule = Draws.each(draws) if isinstance(draws, int) else draws

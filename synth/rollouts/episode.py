@@ -1,14 +1,14 @@
-"""Conversations of a policy, each live in a world of its own, to a typed outcome.
+"""Conversations of a policy, each in a world of its own, up to a typed outcome.
 
-One idea: whose fault it was decides the outcome. A malformed call, an unknown tool, or using up the turns, the tokens or the model's
-window is a `policy_failure` with reward 0; an exception of ours (the engine, the world) or a world that is gone is an `infra_failure`, an
-exception or nonsense of the verifier a `judge_failure`, and neither has a reward, so that it can enter no rate.
-Engines that can hold a conversation over their own cache (`hf:`) are given whole conversations; of all others many are held side by side,
-each in a thread of its own.
-A trace is exact: the tokens and log-probabilities are those that were sampled. The prompt of every turn must begin with what the turns
-before it were sampled from and as; where a server has rendered it otherwise, the turns from there on are not trained on (`is_exact`).
+One idea: the cause decides the outcome. A malformed call, an unknown tool, or exceeding the limit of turns, tokens or the model's window is
+a `policy_failure` with reward 0. An exception of the engine or the world, or a missing world, is an `infra_failure`; an exception or an
+invalid result of the verifier is a `judge_failure`. These two have no reward, so they enter no rate.
+Engines that hold a conversation over their own cache (`hf:`) get whole conversations; for all others many conversations run at once, each
+in its own thread.
+A trace is exact: its tokens and log-probabilities are those that were sampled. The prompt of every turn must begin with the tokens of the
+turns before it; where a server has rendered them differently, the turns from there on are not trained on (`is_exact`).
 
-What it does not do: begin again what was spoilt, repeat a task, or store (`synth/rollouts/draws.py`).
+Not done here: restarting failed conversations, repeating a task, storing (`synth/rollouts/draws.py`).
 """
 
 from __future__ import annotations
@@ -34,13 +34,17 @@ class Conversing(Protocol):
     """An engine that holds whole conversations: see `synth.engines.local.hf.HFEngine.converse`."""
 
     def converse(self, requests: Sequence[ChatRequest], reply: Callable[[int, ChatAnswer], Sequence[Message] | None]) -> None:
-        """After every answer, `reply(index of the request, answer)` gives the messages that go on, or None."""
+        """After every answer calls `reply(index of the request, answer)`, which returns the next messages, or None at the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A conversation token by token. ids: what follows the prompt, observations included; mask is 1, and logprobs are set, where the
-    policy wrote the token. All are empty where the engine told no tokens."""
+    """A conversation as tokens; all lists are empty if the engine reports no tokens.
+
+    ids: the tokens after the prompt, observations included.
+    mask: 1 for a token of the policy, else 0.
+    logprobs: log-probability of each token of the policy, 0 for the others.
+    """
 
     prompt_ids: list[int] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
@@ -49,7 +53,7 @@ class Trace:
 
 
 def trace(turns: Sequence[SampledTurn]) -> Trace:
-    """The turns of a conversation as one sequence of tokens; what a turn that is not exact has sampled stands in no mask."""
+    """The turns of a conversation as one sequence of tokens, without the turns that are not exact."""
     result = Trace()
     for turn in turns:
         if not turn.is_exact or not (result.prompt_ids or turn.context_ids):
@@ -70,13 +74,13 @@ def _add(to: Trace, ids: Sequence[int], logprobs: Sequence[float], mask: int) ->
 
 @dataclass(slots=True)
 class Episode:
-    """One conversation on its way and, once `outcome` is set, over.
+    """One conversation; it is over once `outcome` is set.
 
-    kind: the task's world; `play` finds it where it is not given.
-    attempts: how often it was begun.
-    failure: what spoilt it, where that was no doing of the policy's.
-    is_unanswered: the engine spoilt it.
-    is_lost: the task's world is gone, so that beginning again would change nothing.
+    kind: the task's world; None lets `play` look it up.
+    attempts: how often it was started.
+    failure: the error, for a failure that the policy did not cause.
+    is_unanswered: the engine failed.
+    is_lost: the task's world does not exist any more, so another attempt would fail too.
     """
 
     task: Task
@@ -96,45 +100,45 @@ class Episode:
     is_lost: bool = False
     _world: World | None = None
     _known: tuple[int, ...] = ()
-    """The tokens up to here, as the policy saw and wrote them."""
+    """The tokens so far, as sampled."""
 
     def __post_init__(self) -> None:
         self.messages = list(self.task.messages)
 
     def step(self, answer: ChatAnswer) -> list[Message] | None:
-        """Takes an answer in, makes its calls in the world, and returns what goes on the conversation; None when it is over."""
+        """Adds an answer, executes its calls in the world, and returns their results; None if the conversation is over."""
         message = answer.message
         self.messages.append(message)
-        self._keep(answer)
+        self._add_turn(answer)
         self.prompt_tokens += answer.prompt_tokens
         self.completion_tokens += answer.completion_tokens
         if answer.finish_reason == "length":
-            return self._fail("ended_in_time")
+            return self._end_as_policy_failure("ended_in_time")
         if not message.tool_calls:
             if "<tool_call>" in (message.content or ""):
-                return self._fail("well_formed")
+                return self._end_as_policy_failure("well_formed")
             return self._judge()
         if len(self.turns) >= self.max_turns:
-            return self._fail("ended_in_time")
+            return self._end_as_policy_failure("ended_in_time")
         try:
             return self._call(message)
-        except Exception as error:  # whatever a world raises is our fault
+        except Exception as error:  # no exception of a world counts as the policy's failure
             return self._broken_world(error)
 
     def end_unanswered(self, failure: EngineFailure) -> None:
-        """Ends a conversation that its engine gave no answer."""
+        """Ends the conversation after a failure of the engine."""
         self.is_unanswered = True
-        self._spoilt(Outcome.INFRA_FAILURE, _describe_error(failure))
+        self._end_with_failure(Outcome.INFRA_FAILURE, _describe_error(failure))
 
-    def lost(self, why: str) -> None:
-        """Ends a conversation that cannot be held, now or later."""
+    def end_lost(self, why: str) -> None:
+        """Ends a conversation whose world or tools do not exist any more."""
         self.is_lost = True
-        self._spoilt(Outcome.INFRA_FAILURE, why)
+        self._end_with_failure(Outcome.INFRA_FAILURE, why)
 
     def close(self) -> None:
-        """Ends a conversation that got no further answer: it outgrew the model's window."""
+        """Ends a conversation without a further answer: it exceeded the model's window."""
         if self.outcome is None:
-            self._fail("ended_in_time")
+            self._end_as_policy_failure("ended_in_time")
 
     def _call(self, message: Message) -> list[Message]:
         if self._world is None:
@@ -161,27 +165,27 @@ class Episode:
             if not (isinstance(verdict, Verdict) and isinstance(verdict.success, bool) and 0 <= verdict.reward <= 1):
                 raise ValueError(f"the verifier said {verdict!r}")
         except Exception as error:
-            return self._spoilt(Outcome.JUDGE_FAILURE, _describe_error(error))
+            return self._end_with_failure(Outcome.JUDGE_FAILURE, _describe_error(error))
         self.outcome = Outcome.SUCCESS if verdict.success else Outcome.POLICY_FAILURE
         self.reward, self.checks = verdict.reward, verdict.checks
         return None
 
-    def _fail(self, check: str) -> list[Message] | None:
+    def _end_as_policy_failure(self, check: str) -> list[Message] | None:
         self.outcome, self.reward, self.checks = Outcome.POLICY_FAILURE, 0.0, {check: False}
         return None
 
     def _broken_world(self, error: Exception) -> list[Message] | None:
-        return self._spoilt(Outcome.INFRA_FAILURE, f"world {self.task.world}: {_describe_error(error)}")
+        return self._end_with_failure(Outcome.INFRA_FAILURE, f"world {self.task.world}: {_describe_error(error)}")
 
-    def _spoilt(self, outcome: Outcome, why: str) -> list[Message] | None:
+    def _end_with_failure(self, outcome: Outcome, why: str) -> list[Message] | None:
         self.outcome, self.failure = outcome, why[:_LONGEST_FAILURE]
         return None
 
-    def _keep(self, answer: ChatAnswer) -> None:
-        """Keeps what was sampled, and looks whether its prompt begins with what was sampled before."""
+    def _add_turn(self, answer: ChatAnswer) -> None:
+        """Stores the sampled turn, and checks that its prompt begins with the tokens so far."""
         start = len(self._known)
         if answer.prompt_ids[:start] != self._known:
-            start = self._unsettle(answer.prompt_ids)
+            start = self._mark_inexact(answer.prompt_ids)
         self.turns.append(
             SampledTurn(
                 token_ids=answer.token_ids,
@@ -192,8 +196,8 @@ class Episode:
         )
         self._known = (*answer.prompt_ids, *answer.token_ids) if answer.prompt_ids else ()
 
-    def _unsettle(self, prompt: tuple[int, ...]) -> int:
-        """Marks the turns from the first on that the prompt renders otherwise; returns where it stands there."""
+    def _mark_inexact(self, prompt: tuple[int, ...]) -> int:
+        """Marks as not exact all turns from the first that the prompt renders differently; returns its position in the prompt."""
         place = 0
         for index, turn in enumerate(self.turns):
             sampled = (*turn.context_ids, *turn.token_ids)
@@ -205,7 +209,7 @@ class Episode:
         return place
 
     def record(self, policy_id: str, teacher: str, seed: int) -> Rollout:
-        """The finished conversation as it is stored: the same draw has another id where it came out otherwise."""
+        """The finished conversation as a record. Its id covers tokens and outcome: a draw that ends differently has another id."""
         assert self.outcome is not None
         tokens, spoken = [turn.token_ids for turn in self.turns], [message.to_openai() for message in self.messages]
         return Rollout(
@@ -230,7 +234,7 @@ def _describe_error(error: Exception) -> str:
 
 
 def request_seed(*parts: object) -> int:
-    """A 63-bit seed that any change of any part changes."""
+    """A 63-bit seed, a hash of the parts."""
     return int(content_id("seed", *parts)[5:], 16) >> 1
 
 
@@ -244,15 +248,17 @@ def play(
     tools: bool = True,
     in_flight: int = IN_FLIGHT,
 ) -> None:
-    """Runs episodes to their end, all side by side.
+    """Runs episodes concurrently to their end.
 
     Args:
-        temperature: 0 is greedy. seed: of the whole batch; each episode derives its own.
-        max_tokens: of one answer. tools: whether the request carries the tools' signatures (a tiny policy's template ignores them).
-        in_flight: conversations at once with an engine that is asked turn by turn.
+        temperature: 0 is greedy.
+        seed: seed of the batch; each episode derives its own.
+        max_tokens: limit of one answer.
+        tools: whether the request holds the tools' signatures (a tiny policy's template ignores them).
+        in_flight: concurrent conversations with an engine that is called turn by turn.
 
     Raises:
-        BudgetSpent: the engine may be asked nothing more.
+        BudgetSpent: the engine's budget is spent.
     """
     grouped = _held(episodes)
     requests = [
@@ -294,14 +300,14 @@ def _take_turns(engine: Engine, episode: Episode, request: ChatRequest) -> None:
 
 
 def _held(episodes: Sequence[Episode]) -> list[tuple[Episode, tuple[Tool, ...]]]:
-    """The episodes that can be held, each with its task's tools; the others are lost."""
+    """The episodes whose world and tools exist, each with its task's tools; ends the others as lost."""
     groups: list[tuple[Episode, tuple[Tool, ...]]] = []
     for episode in episodes:
         try:
             episode.kind = episode.kind or world_of(episode.task)
             groups.append((episode, tools_of(episode.kind, episode.task)))
-        except Exception as error:  # whatever keeps a world from being made
-            episode.lost(f"world {episode.task.world}: {_describe_error(error)}")
+        except Exception as error:  # any error while the world is made
+            episode.end_lost(f"world {episode.task.world}: {_describe_error(error)}")
     return groups
 
 
