@@ -1,4 +1,4 @@
-"""A script: runs test files with pytest in the order given, until a test fails or no time is left to begin another.
+"""A script: runs test files with pytest in the order given, until a test fails or the limit is over; collecting them does not count.
 
     python -P run_nearest.py RESULT LIMIT_S FILE_OR_TEST... [-- PYTEST OPTION...]
 
@@ -18,8 +18,6 @@ from pathlib import Path
 
 import pytest
 
-BEGIN = time.monotonic()
-
 
 class Recorder:
     """A pytest plugin."""
@@ -35,8 +33,8 @@ class Recorder:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         items.sort(key=lambda item: self._position[item.path.resolve()])
 
-    def pytest_sessionstart(self, session: pytest.Session) -> None:
-        self._session = session
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self._session, self._ends = session, time.monotonic() + self._limit_s
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
@@ -54,7 +52,7 @@ class Recorder:
     def pytest_runtest_logfinish(self) -> None:
         self._state |= {"running": None, "passed": self._passed}
         self._write()
-        if time.monotonic() - BEGIN > self._limit_s:
+        if time.monotonic() > self._ends:
             self._session.shouldstop = "no time is left to begin another test"
 
     def _fail(self, test: str) -> None:
