@@ -1,8 +1,8 @@
-"""What a training stage is told: one file, whatever runs it.
+"""Specification of a training stage: one file, the same for every backend.
 
-One idea: a stage is a function of its spec. Everything that decides its result is in it (input policy, release split, algorithm,
-hyper-parameters, budget in steps, seed); where it runs is not. The contract between stages is a Hugging Face model folder.
-This module imports no trainer, so that configurations can be read where none is installed.
+One idea: a stage is a function of its spec. The spec holds everything that decides the result (input policy, release split, algorithm,
+hyper-parameters, budget in steps, seed), and not where the stage runs. Stages exchange policies as Hugging Face model folders.
+This module imports no trainer, so configurations can be read without one.
 """
 
 from __future__ import annotations
@@ -13,21 +13,20 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 CHECKPOINTS = "checkpoints"
-"""A stage's checkpoints, beside its model folder, until it is done."""
+"""Folder of a stage's checkpoints, beside its model folder; removed when the stage is done."""
 METRICS = "metrics.jsonl"
-"""A row a step, beside the model folder."""
-
+"""File of metrics, one row per step, beside the model folder."""
 
 LossName = Literal["lite_ppo", "grpo", "dapo", "dr_grpo", "gspo", "rft"]
 RatioName = Literal["token", "sequence", "unweighted"]
 CreditName = Literal["uniform", "errors_unrewarded"]
-CollapseName = Literal["mean", "least"]
+AggregateName = Literal["mean", "least"]
 ScorerName = Literal["success", "graded", "grounded", "plan", "fidelity", "presentation"]
 _Weight = Annotated[float, Field(gt=0)]
 
 
 class TinyConfig(BaseModel):
-    """The shape of the tiny policy. The defaults are what the cascade was tuned with."""
+    """Shape of the tiny policy. The cascade was tuned with the defaults."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -38,7 +37,7 @@ class TinyConfig(BaseModel):
     positions: int = Field(default=512, ge=64, description="Longest conversation in tokens.")
 
     @model_validator(mode="after")
-    def _divides(self) -> TinyConfig:
+    def _check_divisible(self) -> TinyConfig:
         each = 2 * self.heads
         if self.width % each:
             raise ValueError(f"width {self.width} does not divide among {self.heads} heads of an even size: give a multiple of {each}")
@@ -79,7 +78,7 @@ class SFTSettings(BaseModel):
     )
 
     @model_validator(mode="after")
-    def _divides(self) -> SFTSettings:
+    def _check_divisible(self) -> SFTSettings:
         if self.micro_batch_size and self.batch_size % self.micro_batch_size:
             raise ValueError(f"micro_batch_size {self.micro_batch_size} does not divide the {self.batch_size} rows of batch_size")
         return self
@@ -109,7 +108,7 @@ class RLSettings(BaseModel):
         description="The reward: success (the verifier's yes or no), graded (partial success counts), one mark of that, or weights of "
         "several ({success: 3, plan: 1}). Negative control: shuffled, success dealt at random among all rollouts.",
     )
-    collapse: CollapseName = Field(
+    collapse: AggregateName = Field(
         default="mean", description="How several scores become one number: their weighted mean, or the least of them."
     )
     loss: LossName = Field(
@@ -151,7 +150,7 @@ class RLSettings(BaseModel):
     )
 
     @model_validator(mode="after")
-    def _divides(self) -> RLSettings:
+    def _check_divisible(self) -> RLSettings:
         rows = self.tasks_a_step * self.draws
         if self.micro_batch_size and rows % self.micro_batch_size:
             raise ValueError(f"micro_batch_size {self.micro_batch_size} does not divide tasks_a_step x draws = {rows}")
@@ -161,8 +160,8 @@ class RLSettings(BaseModel):
 class StageSpec(BaseModel):
     """One training stage.
 
-    `model_in` None starts a fresh tiny policy whose vocabulary is that of `worlds` and the split's texts. Paths are absolute, or relative
-    to the working directory of the process that runs the stage.
+    Without `model_in` the stage starts from a fresh tiny policy, whose vocabulary comes from `worlds` and the split's texts.
+    Paths are absolute, or relative to the working directory of the process that runs the stage.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -182,7 +181,7 @@ class StageSpec(BaseModel):
     rl: RLSettings | None = Field(None, description="Settings of RL; null: not trained so.")
 
     @model_validator(mode="after")
-    def _own_hyperparameters(self) -> StageSpec:
+    def _check_settings(self) -> StageSpec:
         if getattr(self, self.algorithm) is None:
             raise ValueError(f"a stage with algorithm {self.algorithm} needs the section `{self.algorithm}`")
         other = "rl" if self.algorithm == "sft" else "sft"
@@ -193,3 +192,10 @@ class StageSpec(BaseModel):
         if self.rl is not None and self.rl.beta and self.model_in is None:
             raise ValueError("rl.beta holds a policy near the one it came from: name that one as model_in, or set beta to 0")
         return self
+
+    @property
+    def settings(self) -> SFTSettings | RLSettings:
+        """Settings of the stage's algorithm."""
+        settings = self.sft or self.rl
+        assert settings is not None
+        return settings

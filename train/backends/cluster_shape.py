@@ -1,11 +1,9 @@
-"""What a rendered stage runs on, and what is asked of any such stage before a line of its configuration is written.
+"""Shape of the cluster that a rendered stage runs on, and the checks before it is rendered.
 
-One idea: `train/spec.py` says everything that decides a stage's result; what an engine on a cluster must know besides is how many machines
-there are and how long a conversation may be. That is a `ClusterShape`, and its defaults suit a policy of 8 B parameters.
+One idea: besides the stage's spec, an engine on a cluster needs the number of machines and the longest conversation: a `ClusterShape`. Its
+defaults suit a policy of 8 B parameters. A setting that only our own trainer supports is refused by name, never dropped silently.
 
-A setting that decides a stage's result and that no engine but our own trainer has is refused by name, never left out silently.
-
-What it does not do: check batches. They may be overridden key by key, so each engine's own module checks what it has finally rendered.
+What it does not do: check batches. Users may override keys, so each engine's module checks the final values.
 """
 
 from __future__ import annotations
@@ -20,14 +18,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from storage.errors import BadInput
 from storage.releases.release import ReleasedItem
 from synth.engines.local.model_folder import check_folder
-from train.spec import LossName, RatioName, RLSettings, StageSpec
+from train.spec import LossName, RatioName, RLSettings, SFTSettings, StageSpec
 
 Rules = TypeVar("Rules")
 
 MEMORY_SHARE = 0.6
-"""Share of a GPU's memory for the engine that answers, which the trainer's weights and states lie beside."""
-
-
+"""Share of a GPU's memory for the inference engine; the trainer uses the same GPU."""
 _OURS = {
     "leave_out": "erred",
     "loss": "rft",
@@ -36,19 +32,19 @@ _OURS = {
     "reward": "shuffled",
     "follow_tags": True,
 }
-"""Setting -> the value of it that neither engine has an equal of."""
+"""Setting -> the value that neither engine supports."""
 
 
 class ClusterShape(BaseModel):
-    """Machines, the lengths of a conversation, and how the policy is laid out over the GPUs."""
+    """Machines, lengths of a conversation, and layout of the policy on the GPUs."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     nodes: int = Field(2, ge=1, description="Machines.")
-    gpus_per_node: int = Field(8, ge=1, description="GPUs of each, all of them used.")
-    tensor_parallel: int = Field(2, ge=1, description="GPUs of a node that hold one copy of the policy while it answers.")
-    prompt_tokens: int = Field(4096, ge=1, description="Longest opening of a conversation, tools included.")
-    response_tokens: int = Field(12288, ge=1, description="All that follows the opening: answers and results of tools together.")
+    gpus_per_node: int = Field(8, ge=1, description="GPUs of each machine; all are used.")
+    tensor_parallel: int = Field(2, ge=1, description="GPUs of a node that share one copy of the policy during rollouts.")
+    prompt_tokens: int = Field(4096, ge=1, description="Longest opening of a conversation in tokens, tools included.")
+    response_tokens: int = Field(12288, ge=1, description="Most tokens after the opening: answers and tool results together.")
 
     @property
     def gpus(self) -> int:
@@ -60,12 +56,12 @@ class ClusterShape(BaseModel):
 
 
 def check_stage(spec: StageSpec, shape: ClusterShape, items: Sequence[ReleasedItem]) -> Path:
-    """The input policy's folder, once stage, split and policy are fit to be handed to an engine on a cluster.
+    """Checks that a stage, its split and its input policy can be rendered; returns the policy's folder.
 
-    items: of the stage's split.
+    items: the stage's split.
 
     Raises:
-        BadInput: the first thing that is wrong.
+        BadInput: the first problem.
     """
     if spec.model_in is None:
         raise BadInput(f"stage {spec.name} starts from no model folder; only the backend local makes a fresh tiny policy: name a folder")
@@ -77,10 +73,11 @@ def check_stage(spec: StageSpec, shape: ClusterShape, items: Sequence[ReleasedIt
             f"tensor_parallel {shape.tensor_parallel} does not divide gpus_per_node {shape.gpus_per_node}; a copy of the policy may not "
             "span nodes"
         )
-    kind, count = ("tasks", sum(item.item.kind == "task" for item in items))
-    if spec.sft is not None:
-        kind, count = ("conversations", sum(item.conversation is not None for item in items))
-    batch = spec.sft.batch_size if spec.sft else spec.rl.tasks_a_step if spec.rl else 0
+    settings = spec.settings
+    if isinstance(settings, SFTSettings):
+        kind, count, batch = "conversations", sum(item.conversation is not None for item in items), settings.batch_size
+    else:
+        kind, count, batch = "tasks", sum(item.item.kind == "task" for item in items), settings.tasks_a_step
     if count < batch:
         raise BadInput(
             f"split {spec.split} of release {spec.release_id} has {count} {kind}, and a step of stage {spec.name} takes {batch}; "
@@ -92,12 +89,12 @@ def check_stage(spec: StageSpec, shape: ClusterShape, items: Sequence[ReleasedIt
 
 
 def ratio_of(settings: RLSettings) -> RatioName:
-    """The ratio that a stage's loss takes, where the settings name no other."""
+    """The ratio that the settings name, else that of the loss."""
     return settings.ratio or ("sequence" if settings.loss == "gspo" else "token")
 
 
 def rules_of(settings: RLSettings, rules: Mapping[LossName, Rules], engine: str) -> Rules:
-    """What a loss changes in an engine's configuration.
+    """Changes of the loss to an engine's configuration.
 
     Raises:
         BadInput: the engine's table lacks the loss.
@@ -109,7 +106,7 @@ def rules_of(settings: RLSettings, rules: Mapping[LossName, Rules], engine: str)
 
 def _check_settings(spec: StageSpec) -> None:
     for key, value in _OURS.items():
-        if getattr(spec.sft or spec.rl, key, None) == value:
+        if getattr(spec.settings, key, None) == value:
             raise BadInput(
                 f"{spec.algorithm}.{key} is {str(value).lower()}, which only our own trainer has (backends local and ray): set another "
                 f"value to render stage {spec.name}"
@@ -119,9 +116,9 @@ def _check_settings(spec: StageSpec) -> None:
 
 
 def _check_model(folder: Path, shape: ClusterShape) -> None:
-    """The conversation fits the model's positions, and its heads can be shared out."""
-    model_config: dict[str, Any] = json.loads((folder / "config.json").read_text())
-    positions, heads = model_config.get("max_position_embeddings"), model_config.get("num_attention_heads")
+    """Checks that the longest conversation fits the model's positions and that `tensor_parallel` divides its heads."""
+    config: dict[str, Any] = json.loads((folder / "config.json").read_text())
+    positions, heads = config.get("max_position_embeddings"), config.get("num_attention_heads")
     if isinstance(positions, int) and shape.context_tokens > positions:
         raise BadInput(
             f"a conversation may have {shape.context_tokens} tokens (prompt_tokens + response_tokens), and the model in {folder} reads "

@@ -25,8 +25,8 @@ from storage.store import Store
 from synth.engines.base import ChatAnswer
 from synth.rollouts.episode import MAX_TURNS, Episode, tools_of, world_of
 from synth.worlds.stored_worlds import register_stored
-from train.rl.rewards import COLLAPSES, SCORERS, of_episodes
-from train.spec import CollapseName, ScorerName
+from train.rl.rewards import AGGREGATES, SCORERS, of_episodes
+from train.spec import AggregateName, ScorerName
 
 OpenAIMessage = dict[str, JSON]
 _MESSAGE_KEYS = ("role", "content", "tool_calls")
@@ -72,11 +72,11 @@ class WorldEnvironment:
         *,
         max_turns: int = MAX_TURNS,
         reward: ScorerName | Mapping[ScorerName, float] = "success",
-        collapse: CollapseName = "mean",
+        collapse: AggregateName = "mean",
         store: Path | None = None,
     ) -> None:
         weights = {reward: 1.0} if isinstance(reward, str) else reward
-        self._max_turns, self._collapse = max_turns, COLLAPSES[collapse]
+        self._max_turns, self._collapse = max_turns, AGGREGATES[collapse]
         self._scorers, self._weights = [SCORERS[name] for name in weights], list(weights.values())
         self._episode: Episode | None = None
         if store is not None:

@@ -1,10 +1,10 @@
-"""A stage for an engine of its own on a cluster, verl or ROLL: every file that starts it, as text, checked before anything is written.
+"""Renders the files that run a stage with verl or ROLL on a cluster, as texts, checked before anything is written.
 
-One idea: rendering is a function of the stage's spec and the cluster's shape. It opens the release and the input policy's folder to refuse
-what could not be trained, and writes nothing; who calls it writes the files, and beside them the rows (`storage/releases/export.py`, format
-of the same name) into the folder `data`. All of it must lie at the same path on every node.
+One idea: the files are a function of the stage's spec and the cluster's shape. Rendering reads the release and the input policy's folder to
+refuse what could not be trained, and writes nothing. The caller writes the files and, into the folder `data`, the rows
+(`storage/releases/export.py`, format of the same name). All files must have the same path on every node.
 
-What it does not do: submit. The classes that play our worlds inside an engine's process are the caller's `adapter`; what they implement is
+What it does not do: submit the stage. The caller's `adapter` plays our worlds in the engine's process, with
 `train/backends/environment.py`.
 """
 
@@ -33,7 +33,12 @@ _LARGE_WIDTH, _LARGE_RATE = 512, 1e-4
 
 @dataclass(frozen=True)
 class Rendered:
-    """File name -> text; by what it was checked; and what a person should know before submitting it."""
+    """Files of a stage.
+
+    files: file name -> text.
+    checked: which checks were made.
+    notes: what the user should know before submitting.
+    """
 
     files: Mapping[str, str]
     checked: str
@@ -48,14 +53,14 @@ def render(
     adapter: str,
     overrides: Mapping[str, Any] | None = None,
 ) -> Rendered:
-    """The files of a stage; they are meant for the folder that `spec.model_out` is in.
+    """The files of a stage, for the parent folder of `spec.model_out`.
 
-    adapter: dotted path of the class, in the engine's image, that puts our environment (for SFT, our rows) behind its interface.
-    overrides: other values at the engine's own keys, dotted.
+    adapter: dotted path of the class in the engine's image that adapts our environment (for SFT, our rows) to the engine's interface.
+    overrides: dotted keys of the engine -> values.
 
     Raises:
-        BadInput: release, split or policy are not fit for it, the engine cannot run such a stage, a key that the engine does not have,
-            or a rule of batches or devices that does not hold.
+        BadInput: the release, split or policy cannot be trained on; the engine cannot run the stage; the engine lacks a key; or a rule for
+            batches or devices is broken.
     """
     if not _CLASS.fullmatch(adapter):
         raise BadInput(f"adapter {adapter!r} is no dotted path of a class, such as team.worlds.HeadraceLoop")
@@ -83,8 +88,8 @@ def render(
 
 
 def _submission(spec: StageSpec, files: Mapping[str, str], folder: Path) -> str:
-    """The Ray Job. It asks for no GPU of its own: the engine claims them, and a driver that had claimed some would hide the others. Ray
-    takes an id once, so a job that has failed is submitted again under another: `submit.sh 2`."""
+    """The script that submits the Ray Job. The job requests no GPU, because the engine allocates them, and a driver with GPUs of its own
+    would not see the others. Ray accepts an id once; a failed job is submitted again under another id by `submit.sh 2`."""
     job = f"headrace-{re.sub(r'[^A-Za-z0-9_-]', '-', spec.name)}-{content_id('job', dict(files))[-8:]}"
     entry = shlex.quote(str(folder / "entrypoint.sh"))
     environment = f" --runtime-env {shlex.quote(str(folder / 'runtime_env.yaml'))}" if "runtime_env.yaml" in files else ""
@@ -96,14 +101,14 @@ def _submission(spec: StageSpec, files: Mapping[str, str], folder: Path) -> str:
 
 
 def _notes(spec: StageSpec) -> list[str]:
-    notes = []
-    rate = spec.rl.learning_rate if spec.rl else spec.sft.learning_rate if spec.sft else 0.0
+    texts = []
+    rate = spec.settings.learning_rate
     assert spec.model_in is not None
     width = json.loads((spec.model_in / "config.json").read_text()).get("hidden_size", 0)
     if width >= _LARGE_WIDTH and rate > _LARGE_RATE:
-        notes.append(f"learning_rate {rate:g} suits the tiny policy; for a model {width} wide it is probably far too high")
-    if (spec.rl.micro_batch_size if spec.rl else spec.sft and spec.sft.micro_batch_size) is not None:
-        notes.append("micro_batch_size is not rendered: the engine's own keys say what a GPU holds at once")
+        texts.append(f"learning_rate {rate:g} suits the tiny policy; for a model {width} wide it is probably far too high")
+    if spec.settings.micro_batch_size is not None:
+        texts.append("micro_batch_size is not rendered: the engine's own keys say what a GPU holds at once")
     if spec.rl is not None:
-        notes.append("tasks are the split's own, drawn evenly and again every epoch; on this machine RL draws fresh siblings by weight")
-    return notes
+        texts.append("tasks are the split's own, drawn evenly and again every epoch; on this machine RL draws fresh siblings by weight")
+    return texts

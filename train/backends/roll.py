@@ -1,14 +1,14 @@
-"""A stage as configuration for ROLL's agentic pipeline: one complete YAML file, and the command that starts it.
+"""Renders an RL stage for ROLL's agentic pipeline: one complete YAML file and the start command.
 
-One idea: ROLL takes no overrides and reads its file loosely, so the whole file is rendered and every key of it goes through
-`train/backends/roll_keys.py`. RL only: ROLL's SFT takes single-turn rows of instruction and output, and has no column for tools.
+One idea: ROLL takes no overrides and ignores unknown keys, so the whole file is rendered and `train/backends/roll_keys.py` checks each key.
+SFT is not supported: ROLL's SFT takes single-turn rows of instruction and output, without tools.
 
-ROLL sets `num_gpus_per_node` to the number of GPUs that the *driver* sees: where that is none, it plans for one a node. So the job
-asks for no GPU of its own (Ray would then hide the others from it) and the command first counts them.
+ROLL sets `num_gpus_per_node` to the number of GPUs that its *driver* sees, or to 1 if the driver sees none. So the job requests no GPU (Ray
+would hide the others from it), and the start command first counts the GPUs.
 
-What it does not do: submit, or play. The caller's `adapter` is a subclass of ROLL's `ProxyEnvManager` in its image; importing it registers
-the GEM environment `headrace`: rows of the file `env_config.rows` by seed, played by `train/backends/environment.py` for ROLL's own
-`ToolCallRunner`. ROLL is not on PyPI (the package `roll` there is another project).
+What it does not do: submit the stage or play rollouts. The caller's `adapter` is a subclass of ROLL's `ProxyEnvManager` in ROLL's image.
+Its import registers the GEM environment `headrace`, which picks rows of the file `env_config.rows` by seed and plays them with
+`train/backends/environment.py` for ROLL's `ToolCallRunner`. ROLL is not on PyPI (the package `roll` there is another project).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from train.spec import LossName, RLSettings, StageSpec
 
 CHECKED = "our own model of the keys of ROLL (commit 8eb27cc) holds; ROLL itself is not asked"
 ENVIRONMENT = "headrace"
-"""The id of our environment with GEM, and its tag."""
+"""Id and tag of our GEM environment."""
 _RUNNER = "roll.pipeline.agentic.agent_runner.gem_runner.ToolCallRunner"
-_GAMES_A_WORKER = 16
+_ENVIRONMENTS_PER_WORKER = 16
 
 _RULES_OF_LOSS: Mapping[LossName, Mapping[str, Any]] = {
     "grpo": {"loss_agg_mode": "seq-mean-token-mean"},
@@ -39,16 +39,16 @@ _RULES_OF_LOSS: Mapping[LossName, Mapping[str, Any]] = {
     "gspo": {"loss_agg_mode": "seq-mean-token-mean", "pg_clip_low": 3e-4, "pg_clip_high": 4e-4},
     "lite_ppo": {"reward_normalization.norm_std_type": "batch"},
 }
-"""What a loss changes of PPO with the group's mean and standard deviation and a token-level mean."""
+"""Changes by loss to PPO with group mean, group standard deviation and a token-level mean."""
 
 
 def keys(spec: StageSpec, shape: ClusterShape, *, folder: Path, adapter: str) -> dict[str, Any]:
-    """The file's content.
+    """Content of the YAML file.
 
-    folder: where everything rendered will lie, as the cluster sees it. adapter: dotted path, see above.
+    folder: path of the rendered files on the cluster. adapter: dotted path of the class.
 
     Raises:
-        BadInput: an SFT stage, a setting that ROLL cannot do, or rollouts that the GPUs cannot share.
+        BadInput: an SFT stage, a setting that ROLL lacks, or a number of rollouts that does not divide among the GPUs.
     """
     if spec.rl is None:
         raise BadInput(
@@ -68,28 +68,28 @@ def keys(spec: StageSpec, shape: ClusterShape, *, folder: Path, adapter: str) ->
 
 
 def with_overrides(content: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The content with other values at some dotted keys.
+    """A copy of the content with other values at dotted keys.
 
     Raises:
-        BadInput: a key that is not rendered; ROLL would ignore it silently.
+        BadInput: a key is not in the content; ROLL would ignore it.
     """
-    merged = copy.deepcopy(content)
+    changed = copy.deepcopy(content)
     for key, value in changes.items():
         *path, last = key.split(".")
-        place: Any = merged
+        mapping: Any = changed
         for name in path:
-            place = place.get(name) if isinstance(place, dict) else None
-        if not isinstance(place, dict) or last not in place:
+            mapping = mapping.get(name) if isinstance(mapping, dict) else None
+        if not isinstance(mapping, dict) or last not in mapping:
             raise BadInput(f"{key} is no key of the rendered file for ROLL, which would ignore it silently")
-        place[last] = value
-    return merged
+        mapping[last] = value
+    return changed
 
 
 def check(content: Mapping[str, Any]) -> None:
-    """Every key and rule of `roll_keys`.
+    """Validates the content by `roll_keys`.
 
     Raises:
-        BadInput: the first that does not hold, and where.
+        BadInput: the first key or rule that fails, with its place.
     """
     try:
         Agentic.model_validate(dict(content))
@@ -100,7 +100,7 @@ def check(content: Mapping[str, Any]) -> None:
 
 
 def files(content: Mapping[str, Any], spec: StageSpec, shape: ClusterShape) -> dict[str, str]:
-    """File name -> text: the YAML, and what is started. ROLL takes the folder of its YAML relative to its own folder `examples`."""
+    """File name -> text: the YAML and the start script. ROLL takes the YAML's folder relative to its own folder `examples`."""
     entry = f"""#!/usr/bin/env bash
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
@@ -117,13 +117,13 @@ exec python3 examples/start_agentic_pipeline.py --config_path "$(realpath --rela
 
 
 def notes(settings: RLSettings) -> list[str]:
-    """Where a stage is not, to the letter, what it is when it runs on this machine."""
-    lines = ["the rate decays linearly to 0 (ROLL passes no final share)"]
+    """Differences between the rendered stage and the same stage in our own trainer."""
+    texts = ["the rate decays linearly to 0 (ROLL passes no final share)"]
     if settings.loss in ("dapo", "gspo") and settings.resample_rounds is None:
-        lines.append(f"{settings.loss} is without its resampling: ROLL's own group filter keeps every group")
+        texts.append(f"{settings.loss} is without its resampling: ROLL's own group filter keeps every group")
     if ratio_of(settings) == "sequence":
-        lines.append("the ratio of a sequence is ROLL's of a segment: the mean over one answer, not over the whole conversation")
-    return lines
+        texts.append("the ratio of a sequence is ROLL's of a segment: the mean over one answer, not over the whole conversation")
+    return texts
 
 
 def _pipeline(spec: StageSpec, settings: RLSettings, shape: ClusterShape, folder: Path) -> dict[str, Any]:
@@ -166,9 +166,9 @@ def _pipeline(spec: StageSpec, settings: RLSettings, shape: ClusterShape, folder
 
 
 def _roles(settings: RLSettings, shape: ClusterShape) -> dict[str, Any]:
-    """The two roles of the policy, each on all GPUs in turn."""
-    everything = f"list(range(0,{shape.gpus}))"
-    return {"actor_train": _trainer(settings, shape, everything), "actor_infer": _player(settings, shape, everything)}
+    """The two roles of the policy; both use all GPUs, in turn."""
+    devices = f"list(range(0,{shape.gpus}))"
+    return {"actor_train": _trainer(settings, shape, devices), "actor_infer": _player(settings, shape, devices)}
 
 
 def _trainer(settings: RLSettings, shape: ClusterShape, devices: str) -> dict[str, Any]:
@@ -230,7 +230,7 @@ def _environments(spec: StageSpec, settings: RLSettings, folder: Path, adapter: 
         return {
             "num_env_groups": groups,
             "group_size": size,
-            "max_env_num_per_worker": _GAMES_A_WORKER,
+            "max_env_num_per_worker": _ENVIRONMENTS_PER_WORKER,
             "tags": [ENVIRONMENT],
             "num_groups_partition": [groups],
         }

@@ -1,10 +1,9 @@
-"""The keys of ROLL's agentic pipeline that we write, typed and strict.
+"""Typed, strict models of the keys that we render for ROLL's agentic pipeline.
 
-One idea: ROLL reads its YAML loosely (a misspelt key is silently ignored, a clip range without its switch too) and evaluates
-`device_mapping` as Python. So nothing is written but through these models, which refuse unknown keys, check the rules that ROLL asserts
-after its start or not at all, and let no text near that `eval` but `list(range(A,B))`.
+One idea: ROLL ignores misspelt keys (and a clip range without its switch) and evaluates `device_mapping` as Python. So everything rendered
+passes these models. They refuse unknown keys, check rules that ROLL checks late or never, and allow only `list(range(A,B))` in the `eval`.
 
-What it does not do: know every key that ROLL has. Source: alibaba/ROLL at 8eb27cc, `roll/configs/*.py`,
+What it does not do: cover all keys of ROLL. Source: alibaba/ROLL at 8eb27cc, `roll/configs/*.py`,
 `roll/pipeline/agentic/agentic_config.py`.
 """
 
@@ -15,7 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from train.spec import CollapseName, ScorerName
+from train.spec import AggregateName, ScorerName
 
 DeviceMapping = Annotated[str, StringConstraints(pattern=r"\Alist\(range\((0|[1-9][0-9]{0,4}),(0|[1-9][0-9]{0,4})\)\)\z")]
 Class = Annotated[str, StringConstraints(pattern=r"\A[A-Za-z_]\w*(\.[A-Za-z_]\w*)+\z")]
@@ -25,7 +24,7 @@ Above0 = Annotated[float, Field(gt=0)]
 
 
 def devices(mapping: str) -> range:
-    """The GPUs that a `DeviceMapping` names, without evaluating it."""
+    """GPU numbers of a `DeviceMapping`, parsed without `eval`."""
     begin, end = re.findall(r"[0-9]+", mapping)
     return range(int(begin), int(end))
 
@@ -120,13 +119,13 @@ class EnvManager(_Keys):
 
 
 class EnvConfig(_Keys):
-    """What our environment is told: `train/backends/environment.py`."""
+    """Arguments of our environment, `train/backends/environment.py`."""
 
     rows: str
     store: str
     max_turns: Positive
     reward: ScorerName | dict[ScorerName, Above0]
-    collapse: CollapseName
+    collapse: AggregateName
     tool_call_parser: str
     trajectory_mode: Literal["traj"]
 
@@ -192,27 +191,31 @@ class Agentic(_Keys):
     custom_envs: dict[str, CustomEnv]
 
     @model_validator(mode="after")
-    def _batches(self) -> Agentic:
+    def _check_batches(self) -> Agentic:
         group, rows = self.train_env_manager.group_size, self.rollout_batch_size
         if rows % group:
             raise ValueError(f"rollout_batch_size {rows} is not a multiple of train_env_manager.group_size {group}")
-        games = self.train_env_manager.num_env_groups * group
-        if rows % games:
-            raise ValueError(f"rollout_batch_size {rows} is not a multiple of the {games} environments (num_env_groups x group_size)")
-        games = self.val_env_manager.num_env_groups * self.val_env_manager.group_size
-        if self.val_batch_size % games:
-            raise ValueError(f"val_batch_size {self.val_batch_size} is not a multiple of the {games} environments of val_env_manager")
-        arguments, gpus = self.actor_train.training_args, len(devices(self.actor_train.device_mapping))
-        update = arguments.per_device_train_batch_size * arguments.gradient_accumulation_steps * max(1, gpus)
+        environments = self.train_env_manager.num_env_groups * group
+        if rows % environments:
+            raise ValueError(
+                f"rollout_batch_size {rows} is not a multiple of the {environments} environments (num_env_groups x group_size)"
+            )
+        environments = self.val_env_manager.num_env_groups * self.val_env_manager.group_size
+        if self.val_batch_size % environments:
+            raise ValueError(
+                f"val_batch_size {self.val_batch_size} is not a multiple of the {environments} environments of val_env_manager"
+            )
+        training, gpus = self.actor_train.training_args, len(devices(self.actor_train.device_mapping))
+        update = training.per_device_train_batch_size * training.gradient_accumulation_steps * max(1, gpus)
         if rows % update:
             raise ValueError(
-                f"rollout_batch_size {rows} is not a multiple of {update}, what one update takes "
+                f"rollout_batch_size {rows} is not a multiple of {update}, the rows of one update "
                 "(per_device_train_batch_size x gradient_accumulation_steps x GPUs of actor_train)"
             )
         return self
 
     @model_validator(mode="after")
-    def _check_normalisation(self) -> Agentic:
+    def _check_normalization(self) -> Agentic:
         norm, group = self.reward_normalization, self.train_env_manager.group_size
         if group < 2 and "group" in (norm.norm_mean_type, norm.norm_std_type):
             raise ValueError("train_env_manager.group_size is 1 and rewards are normalised by group: every advantage would be 0")
@@ -225,7 +228,7 @@ class Agentic(_Keys):
         return self
 
     @model_validator(mode="after")
-    def _laid_out(self) -> Agentic:
+    def _check_layout(self) -> Agentic:
         for name, mapping in (("actor_train", self.actor_train.device_mapping), ("actor_infer", self.actor_infer.device_mapping)):
             used = devices(mapping)
             if not used or len(used) % self.num_gpus_per_node or used.start % self.num_gpus_per_node:

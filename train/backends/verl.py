@@ -1,13 +1,12 @@
-"""A stage as configuration for verl 0.9.1: Hydra overrides, the command that starts it, and the list of its agent loops.
+"""Renders a stage for verl 0.9.1: Hydra overrides, the start command, and the list of agent loops.
 
-One idea: verl reads overrides, not our YAML, because only overrides are strict there: a key that its schema lacks is an error at start. So
-they are what is rendered, and where Hydra and verl's wheel are (`SCHEMA`) they are composed with its own schema, here, as it would. verl
-itself is never imported: its pins exclude ours.
-Rules that its schema cannot know, and one that verl itself does not check (a mini-batch larger than the batch), are ours.
+One idea: verl is strict about overrides only: a key that its schema lacks is an error at start. So overrides are rendered. If Hydra and
+verl's wheel are installed (`SCHEMA`), they are composed with verl's schema here. verl itself is never imported: its pinned dependencies
+conflict with ours. Rules that the schema cannot express, and one that verl does not check (mini-batch <= batch), are checked here.
 
-What it does not do: submit, or play. Two classes are named by the caller (`adapter`) and live in verl's image: for RL an `AgentLoopBase`
-that plays `train/backends/environment.py` and sets `reward_score`; for SFT a `MultiTurnSFTDataset` that decodes the rows' column `tools`,
-a JSON text, which verl 0.9.1 hands to the chat template as it is. Keys: verl's `trainer/config`.
+What it does not do: submit the stage or play rollouts. The caller names the `adapter`, a class in verl's image: for RL an `AgentLoopBase`
+that plays `train/backends/environment.py` and sets `reward_score`; for SFT a `MultiTurnSFTDataset` that decodes the column `tools`, a JSON
+text, which verl 0.9.1 passes to the chat template undecoded. Source of the keys: verl's `trainer/config`.
 """
 
 from __future__ import annotations
@@ -28,17 +27,16 @@ from train.spec import LossName, RLSettings, SFTSettings, StageSpec
 
 VERSION = "0.9.1"
 AGENT = "headrace"
-"""The name of our agent loop; column `agent_name` of exported rows."""
+"""Name of our agent loop; equals column `agent_name` of exported rows."""
 CHECKED = f"composed with the schema of verl {VERSION}, and our own rules hold"
 SCHEMA = Path(sys.prefix) / f"verl-{VERSION}"
-"""Where verl's wheel may lie, beside the packages of this environment: it also holds `tests` and `scripts`, which would hide others."""
+"""Folder of verl's wheel. It is outside site-packages, because the wheel's packages `tests` and `scripts` would shadow others."""
 UNCHECKED = (
     f"only our own rules hold: verl {VERSION} is not here to compose it with its schema "
     f"(pip install hydra-core; pip install --no-deps --target {SCHEMA} verl=={VERSION})"
 )
-_FOLDER_OF_CHECKPOINTS = "checkpoints"
 _PLAIN = re.compile(r"(?!(?:null|true|false|nan|inf)\Z)[a-z/][a-z0-9_./:-]*", re.ASCII | re.IGNORECASE)
-"""Texts that Hydra reads back as they are, and not as a number, a truth value or a list."""
+"""Texts that Hydra parses as strings without quotes."""
 _SAVED = ["model", "optimizer", "extra", "hf_model"]
 _ENTRY = {"rl": ("verl.trainer.main_ppo", "ppo_trainer"), "sft": ("verl.trainer.sft_trainer_ray", "sft_trainer_engine")}
 
@@ -51,26 +49,27 @@ _RULES_OF_LOSS: Mapping[LossName, Mapping[str, Value]] = {
     "gspo": {"loss_agg_mode": "seq-mean-token-mean", "clip_ratio_low": 3e-4, "clip_ratio_high": 4e-4},
     "lite_ppo": {},
 }
-"""What a loss changes of PPO with a token-level mean, below `actor_rollout_ref.actor`."""
+"""Changes by loss to PPO with a token-level mean; keys below `actor_rollout_ref.actor`."""
 
 _RESAMPLED: Sequence[LossName] = ("dapo", "gspo")
-"""Losses that replace tasks whose rollouts do not differ, where the settings do not say."""
+"""Losses that resample by default tasks whose rollouts all have the same reward."""
 
 
 def overrides(
     spec: StageSpec, shape: ClusterShape, *, folder: Path, adapter: str, changes: Mapping[str, Value] | None = None
 ) -> dict[str, Value]:
-    """Hydra key -> value, in the order in which they are rendered.
+    """Hydra key -> value, in rendering order.
 
-    folder: where everything rendered will lie, as the cluster sees it. adapter: dotted path, see above. changes: other values.
+    verl stops after `total_training_steps` or `total_epochs`, whichever comes first. Only verl knows the steps of an epoch (it drops
+    prompts that are too long), so `total_epochs` is set to the number of steps.
 
-    verl ends after `total_training_steps`, or after `total_epochs` if that is sooner, and how many steps an epoch has is known only to
-    verl, which leaves out prompts that are too long: so there are as many epochs as steps.
+    folder: path of the rendered files on the cluster. adapter: dotted path of the class. changes: values that override the rendered ones.
 
     Raises:
-        BadInput: a change with a prefix of Hydra's (++, ~, or + before a key that is rendered) by which no rule would see its key.
+        BadInput: a changed key has a Hydra prefix (++, ~, or + before a rendered key) that would hide it from the checks.
     """
-    values = _rl(spec, spec.rl, shape, folder) if spec.rl else _sft(spec, _sft_of(spec), shape, folder, adapter)
+    settings = spec.settings
+    values = _rl(spec, settings, shape, folder) if isinstance(settings, RLSettings) else _sft(spec, settings, shape, folder, adapter)
     for key in changes or {}:
         if key.startswith(("++", "~")) or (key.startswith("+") and key[1:] in values):
             raise BadInput(f"{key}: name a key as verl has it, without {key[: -len(key.lstrip('+~'))]}, so that it can be checked")
@@ -79,38 +78,38 @@ def overrides(
 
 
 def check_rules(values: Mapping[str, Value]) -> None:
-    """The rules that no schema knows, on what is finally rendered.
+    """Checks the rules that verl's schema cannot express, on the final values.
 
     Raises:
-        BadInput: one that does not hold, with the keys that break it.
+        BadInput: a rule is broken; the message names the keys.
     """
-    batch, mini = _whole(values, "data.train_batch_size"), "actor_rollout_ref.actor.ppo_mini_batch_size"
-    node = _whole(values, "trainer.n_gpus_per_node")
-    gpus = node * _whole(values, "trainer.nnodes")
+    batch, mini = _positive_int(values, "data.train_batch_size"), "actor_rollout_ref.actor.ppo_mini_batch_size"
+    node = _positive_int(values, "trainer.n_gpus_per_node")
+    gpus = node * _positive_int(values, "trainer.nnodes")
     if mini not in values:
-        _divides(gpus, batch, "data.train_batch_size", "the number of GPUs")
+        _check_divides(gpus, batch, "data.train_batch_size", "the number of GPUs")
         return
-    draws, updated = _whole(values, "actor_rollout_ref.rollout.n"), _whole(values, mini)
+    draws, updated = _positive_int(values, "actor_rollout_ref.rollout.n"), _positive_int(values, mini)
     if updated > batch:
         raise BadInput(f"{mini} {updated} is larger than data.train_batch_size {batch}; verl {VERSION} itself would take it")
-    _divides(updated, batch, "data.train_batch_size", mini)
-    _divides(gpus, batch * draws, "data.train_batch_size x rollout.n", "the number of GPUs")
-    _divides(gpus, updated * draws, f"{mini} x rollout.n", "the number of GPUs")
+    _check_divides(updated, batch, "data.train_batch_size", mini)
+    _check_divides(gpus, batch * draws, "data.train_batch_size x rollout.n", "the number of GPUs")
+    _check_divides(gpus, updated * draws, f"{mini} x rollout.n", "the number of GPUs")
     if draws < 2:
         raise BadInput(f"actor_rollout_ref.rollout.n is {draws}: a group of one has no baseline, and every advantage would be 0")
     parallel = "actor_rollout_ref.rollout.tensor_model_parallel_size"
-    _divides(_whole(values, parallel), node, "trainer.n_gpus_per_node", parallel)
-    length = _whole(values, "data.max_prompt_length") + _whole(values, "data.max_response_length")
+    _check_divides(_positive_int(values, parallel), node, "trainer.n_gpus_per_node", parallel)
+    length = _positive_int(values, "data.max_prompt_length") + _positive_int(values, "data.max_response_length")
     for key in ("actor_rollout_ref.actor.ppo_max_token_len_per_gpu", "actor_rollout_ref.rollout.max_model_len"):
-        if _whole(values, key) < length:
+        if _positive_int(values, key) < length:
             raise BadInput(f"{key} {values[key]} is less than the longest conversation, {length} tokens: raise it")
 
 
 def compose(values: Mapping[str, Value], algorithm: str) -> str | None:
-    """The whole configuration as verl will read it, as YAML; None where verl or Hydra is not installed.
+    """The full configuration that verl will read, as YAML; None if verl or Hydra is not installed.
 
     Raises:
-        BadInput: verl's schema lacks a key, or has another type of value there.
+        BadInput: verl's schema lacks a key or has another type for its value.
     """
     config = _schema_folder()
     if config is None:
@@ -128,53 +127,53 @@ def compose(values: Mapping[str, Value], algorithm: str) -> str | None:
         except (HydraException, OmegaConfBaseException) as error:
             reason = " ".join(str(error).split()).partition(" To append to your config")[0]
             raise BadInput(f"verl {VERSION} does not take this: {reason}") from None
-        plain = hydra_compose(name)
+        defaults = hydra_compose(name)
     for key, value in values.items():
-        if key.startswith("+") and not _is_free(plain, key[1:]):
+        if key.startswith("+") and not _is_free(defaults, key[1:]):
             raise BadInput(f"{key[1:]} is no key of verl {VERSION}, which would ignore it: + adds to what verl leaves open and empty alone")
-        _check_type(key, OmegaConf.select(plain, key), value)
+        _check_type(key, OmegaConf.select(defaults, key), value)
     return str(OmegaConf.to_yaml(composed))
 
 
 def line(key: str, value: Value) -> str:
-    """One override in Hydra's grammar; text is quoted unless it is plain."""
+    """One override in Hydra's grammar; text is quoted where Hydra needs it."""
     return f"{key}={_hydra(value)}"
 
 
 def files(values: Mapping[str, Value], spec: StageSpec, folder: Path, adapter: str) -> dict[str, str]:
-    """File name -> text: what is started, how it is submitted, and, for RL, the list of agent loops."""
+    """File name -> text: start script, runtime environment and, for RL, the list of agent loops."""
     module = _ENTRY[spec.algorithm][0]
     command = " \\\n  ".join([f"exec python3 -m {module}", *(shlex.quote(line(key, value)) for key, value in values.items())])
-    contents = {
+    texts = {
         "entrypoint.sh": f"#!/usr/bin/env bash\n{command}\n",
         "runtime_env.yaml": _yaml({"env_vars": {"VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl")}}),
     }
     if spec.rl is not None:
         loop: dict[str, Any] = {"name": AGENT, "_target_": adapter, "max_turns": spec.rl.max_turns, "max_tokens": spec.rl.max_tokens}
-        contents["agent_loop.yaml"] = _yaml([loop | {"reward": spec.rl.reward, "collapse": spec.rl.collapse, "store": str(spec.store)}])
-    return contents
+        texts["agent_loop.yaml"] = _yaml([loop | {"reward": spec.rl.reward, "collapse": spec.rl.collapse, "store": str(spec.store)}])
+    return texts
 
 
 def notes(spec: StageSpec) -> list[str]:
-    """Where a stage is not, to the letter, what it is when it runs on this machine."""
-    lines = ["the rate decays by a cosine to its final share (verl's FSDP optimiser has no linear decay)"]
+    """Differences between the rendered stage and the same stage in our own trainer."""
+    texts = ["the rate decays by a cosine to its final share (verl's FSDP optimiser has no linear decay)"]
     if spec.sft is not None and spec.sft.plateau_window:
-        lines.append(f"verl has no plateau rule: it goes on for all of max_steps, {spec.sft.max_steps}")
+        texts.append(f"verl has no plateau rule: it goes on for all of max_steps, {spec.sft.max_steps}")
     if spec.rl is None:
-        return lines
+        return texts
     if spec.rl.loss == "lite_ppo":
-        lines.append(
+        texts.append(
             "lite_ppo is verl's reinforce_plus_plus_baseline: group mean, then whitened over the batch's tokens, so long answers weigh "
             "more in the standard deviation than in ours, which is over rollouts"
         )
     if _resamples(spec.rl):
-        lines.append("tasks whose rollouts all have the same reward are replaced as often as it takes, not in a number of rounds")
+        texts.append("tasks whose rollouts all have the same reward are replaced as often as it takes, not in a number of rounds")
     if spec.rl.updates_a_batch > 1 and ratio_of(spec.rl) == "token":
-        lines.append("where an advantage is negative, verl also bounds the ratio at 3 (clip_ratio_c)")
-    return lines
+        texts.append("where an advantage is negative, verl also bounds the ratio at 3 (clip_ratio_c)")
+    return texts
 
 
-# ---- what is rendered ------------------------------------------------------------------------------------------------------------
+# ---- rendered keys ---------------------------------------------------------------------------------------------------------------
 
 
 def _rl(spec: StageSpec, settings: RLSettings, shape: ClusterShape, folder: Path) -> dict[str, Value]:
@@ -208,7 +207,7 @@ def _rl(spec: StageSpec, settings: RLSettings, shape: ClusterShape, folder: Path
 
 
 def _actor(settings: RLSettings, shape: ClusterShape) -> dict[str, Value]:
-    """The loss, the optimiser, and what a GPU holds at once."""
+    """Loss, optimiser, and tokens per GPU."""
     return {
         "ppo_mini_batch_size": settings.tasks_a_step,
         "ppo_epochs": settings.updates_a_batch,
@@ -231,7 +230,7 @@ def _actor(settings: RLSettings, shape: ClusterShape) -> dict[str, Value]:
 
 
 def _rollout(settings: RLSettings, shape: ClusterShape, folder: Path) -> dict[str, Value]:
-    """The engine that answers, and our agent loop in it."""
+    """The inference engine and our agent loop."""
     return {
         "name": "vllm",
         "n": settings.draws,
@@ -289,31 +288,26 @@ def _optimiser(settings: SFTSettings | RLSettings) -> dict[str, Value]:
 
 
 def _trainer(spec: StageSpec, shape: ClusterShape, folder: Path, steps: int, checkpoint_steps: int) -> dict[str, Value]:
-    values: dict[str, Value] = {
+    keys: dict[str, Value] = {
         "nnodes": shape.nodes,
         "n_gpus_per_node": shape.gpus_per_node,
         "total_training_steps": steps,
         "save_freq": checkpoint_steps or steps,
         "test_freq": -1,
-        "default_local_dir": str(folder / _FOLDER_OF_CHECKPOINTS),
+        "default_local_dir": str(folder / "checkpoints"),
         "resume_mode": "auto",
         "logger": ["console", "file"],
         "project_name": "headrace",
         "experiment_name": spec.name,
     }
-    return {f"trainer.{key}": value for key, value in values.items()}
+    return {f"trainer.{key}": value for key, value in keys.items()}
 
 
-def _sft_of(spec: StageSpec) -> SFTSettings:
-    assert spec.sft is not None
-    return spec.sft
-
-
-# ---- how it is checked -----------------------------------------------------------------------------------------------------------
+# ---- checks ---------------------------------------------------------------------------------------------------------------------
 
 
 def _schema_folder() -> Path | None:
-    """verl's folder of configuration, found without importing verl, which needs all that it pins."""
+    """verl's configuration folder, located without importing verl, whose dependencies are not installed."""
     installed = importlib.util.find_spec("verl")
     folder = Path(installed.origin).parent if installed and installed.origin else SCHEMA / "verl"
     if not folder.is_dir() or importlib.util.find_spec("hydra") is None:
@@ -324,18 +318,18 @@ def _schema_folder() -> Path | None:
     return folder / "trainer" / "config"
 
 
-def _is_free(plain: Any, key: str) -> bool:
-    """Whether the nearest mapping above a key that verl lacks is one that verl leaves empty, for others' settings."""
+def _is_free(defaults: Any, key: str) -> bool:
+    """Whether a key that verl lacks may be added: its nearest parent mapping is empty in verl's defaults."""
     from omegaconf import OmegaConf
 
-    above = key.rpartition(".")[0]
-    while above and (parent := OmegaConf.select(plain, above)) is None:
-        above = above.rpartition(".")[0]
-    return bool(above) and parent == {}
+    parent = key.rpartition(".")[0]
+    while parent and (mapping := OmegaConf.select(defaults, parent)) is None:
+        parent = parent.rpartition(".")[0]
+    return bool(parent) and mapping == {}
 
 
 def _check_type(key: str, default: Any, value: Value) -> None:
-    """verl's schema is YAML without types, so a text where a number stands would be found on the cluster only."""
+    """verl's schema has no types, so without this check a text in place of a number would fail only on the cluster."""
     if default is None or value is None or isinstance(default, str):
         return
     number = isinstance(default, int | float) and not isinstance(default, bool)
@@ -344,16 +338,16 @@ def _check_type(key: str, default: Any, value: Value) -> None:
         raise BadInput(f"{key} is {value!r}, and verl {VERSION} has {default!r} there: give a value of that kind")
 
 
-def _whole(values: Mapping[str, Value], key: str) -> int:
+def _positive_int(values: Mapping[str, Value], key: str) -> int:
     value = values[key]
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise BadInput(f"{key} is {value!r}: give a whole number from 1 on")
     return value
 
 
-def _divides(part: int, whole: int, name: str, by: str) -> None:
-    if whole % part:
-        raise BadInput(f"{name} is {whole}, which {by} {part} does not divide")
+def _check_divides(divisor: int, number: int, name: str, divisor_name: str) -> None:
+    if number % divisor:
+        raise BadInput(f"{name} is {number}, which {divisor_name} {divisor} does not divide")
 
 
 def _hydra(value: Value) -> str:

@@ -1,6 +1,6 @@
 """Rewards of a group of rollouts: a column a scorer, and how several columns become one number.
 
-One idea: scoring and collapsing are apart. `group` gives a matrix of rollouts x scorers, every score in [0, 1]; a `Collapse` makes one
+One idea: scoring and collapsing are apart. `group` gives a matrix of rollouts x scorers, every score in [0, 1]; an `Aggregate` makes one
 number of each row, and sees the whole group. Whatever has no score (a rollout that is not rated, a judge that gave no verdict) is NaN,
 never 0: it is nobody's failure, and who trains leaves it out. What a conversation was worth by code says `synth/tasks/verify.py`; nothing
 is judged anew here but by `Mark`, which replays it.
@@ -27,7 +27,7 @@ from synth.roles.model_roles import ModelJudge
 from synth.rollouts.episode import Episode
 from synth.tasks.verify import verify
 from synth.worlds import WORLDS
-from train.spec import CollapseName, RLSettings, ScorerName
+from train.spec import AggregateName, RLSettings, ScorerName
 
 Scores = NDArray[np.float64]
 IN_FLIGHT = 16
@@ -70,7 +70,7 @@ def group(task: Task, rollouts: Sequence[Rated], scorers: Sequence[Scorer]) -> S
     return matrix
 
 
-Collapse = Callable[[Scores, Scores], Scores]
+Aggregate = Callable[[Scores, Scores], Scores]
 """(scores of a group [G, D], weights of the columns [D], all above 0) -> one number a rollout [G]; NaN where a column is: means over other
 columns would not compare."""
 
@@ -86,11 +86,11 @@ def least(matrix: Scores, _: Scores) -> Scores:
     return lowest
 
 
-COLLAPSES: Mapping[CollapseName, Collapse] = {"mean": weighted_mean, "least": least}
+AGGREGATES: Mapping[AggregateName, Aggregate] = {"mean": weighted_mean, "least": least}
 
 
 def of_episodes(
-    episodes: Sequence[Episode], scorers: Sequence[Scorer], weights: Sequence[float] | None = None, collapse: Collapse = weighted_mean
+    episodes: Sequence[Episode], scorers: Sequence[Scorer], weights: Sequence[float] | None = None, collapse: Aggregate = weighted_mean
 ) -> list[float | None]:
     """`group` and `collapse` of each task's episodes, which stand side by side: one number an episode, None for NaN.
 
@@ -106,7 +106,7 @@ def rewards_of(episodes: Sequence[Episode], settings: RLSettings, seed: str) -> 
     """What RL learns from: a number an episode, None where it is not rated. seed: of the shuffling, where the settings ask for that."""
     reward = "success" if settings.reward == "shuffled" else settings.reward
     weights = reward if isinstance(reward, dict) else {reward: 1.0}
-    rewards = of_episodes(episodes, [SCORERS[name] for name in weights], list(weights.values()), COLLAPSES[settings.collapse])
+    rewards = of_episodes(episodes, [SCORERS[name] for name in weights], list(weights.values()), AGGREGATES[settings.collapse])
     return _dealt_anew(rewards, seed) if settings.reward == "shuffled" else rewards
 
 

@@ -18,7 +18,7 @@ from tests.train.scripted_steps import Rewards, Step, assert_close, rows_of, tak
 from tests.train.tiny_policies import copy_of, expert_conversations, retail_tasks, small_policy
 from train.rl.credit import CREDITS
 from train.rl.losses import LOSSES, RATIOS, Objective, TokenLosses, Whole, average_loss, divergence, token_losses
-from train.rl.rewards import COLLAPSES, SCORERS
+from train.rl.rewards import AGGREGATES, SCORERS
 from train.rl.rl import objective
 from train.rl.rollout_batches import Row
 from train.spec import RLSettings
@@ -142,7 +142,7 @@ def of(loss: str, **more: Any) -> Objective:
 
 
 def test_every_name_that_settings_may_have_is_in_its_table_and_no_other() -> None:
-    tables = {"Loss": LOSSES, "Ratio": RATIOS, "Credit": CREDITS, "Collapse": COLLAPSES, "Scorer": SCORERS}
+    tables = {"Loss": LOSSES, "Ratio": RATIOS, "Credit": CREDITS, "Aggregate": AGGREGATES, "Scorer": SCORERS}
     for name, table in tables.items():
         assert set(table) == set(get_args(getattr(train.spec, f"{name}Name")))
     assert set(FORMULAS) == set(LOSSES)

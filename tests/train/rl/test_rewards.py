@@ -21,9 +21,9 @@ from synth.worlds import WORLDS, make_world
 from tests.synth.retail_tasks import task_of
 from tests.synth.scripted_models import Answering, Standing, judging, silent
 from train.rl.rewards import (
-    COLLAPSES,
+    AGGREGATES,
     SCORERS,
-    Collapse,
+    Aggregate,
     Judged,
     Mark,
     Rated,
@@ -108,11 +108,11 @@ def test_a_row_collapses_to_its_weighted_mean_or_to_its_least() -> None:
     np.testing.assert_allclose(least(matrix, np.array([3, 1])), [0.5, 0, np.nan])
 
 
-@pytest.mark.parametrize("collapse", COLLAPSES.values(), ids=COLLAPSES)
+@pytest.mark.parametrize("collapse", AGGREGATES.values(), ids=AGGREGATES)
 @given(
     st.lists(st.lists(st.floats(0, 1), min_size=3, max_size=3), min_size=1, max_size=8), st.lists(st.floats(0.1, 9), min_size=3, max_size=3)
 )
-def test_what_is_collapsed_lies_between_the_scores(collapse: Collapse, rows: list[list[float]], weights: list[float]) -> None:
+def test_what_is_collapsed_lies_between_the_scores(collapse: Aggregate, rows: list[list[float]], weights: list[float]) -> None:
     matrix = np.array(rows)
     found = collapse(matrix, np.array(weights))
     assert ((found >= matrix.min(axis=1) - 1e-9) & (found <= matrix.max(axis=1) + 1e-9)).all()
@@ -145,7 +145,7 @@ def test_a_collapse_of_ones_own_is_an_entry_of_the_table(monkeypatch: pytest.Mon
         spread = np.nanstd(matrix, axis=0)
         return weighted_mean(matrix, weights * spread)
 
-    monkeypatch.setitem(COLLAPSES, "by_spread", by_spread)
+    monkeypatch.setitem(AGGREGATES, "by_spread", by_spread)
     settings = RLSettings(reward={"success": 1, "presentation": 1}).model_copy(update={"collapse": "by_spread"})
     assert rewards_of(DRAWS, settings, "0") == [1.0, 0.0, 0.0, None], "all are well said, so that tells nothing"
 
