@@ -1,14 +1,13 @@
 """The cascade: a list of stages, each trained from its parent's policy, then evaluated and gated.
 
-One idea: every step is a part of the store with an id made from what it was made from, so the whole is a chain of "there already, or make
-it": a killed cascade goes on where it was, and the same configuration on the same store gives the same bytes.
-Tagger and trainer alternate: a stage whose split is routed trains on what a probe of its parent's policy has measured. By default that is
-seed SFT -> probe -> second SFT -> probe -> RL. Expert trajectories are a budget (in life they cost money); verifiable tasks are nearly
-free, which is why RL has something to add.
-After every stage the new policy is evaluated on held-out tasks and judged once, against the policy that the store had promoted last; a
-stage that fails leaves that one in place.
+One idea: every step writes a part of the store whose id is made from its inputs. A step whose part exists is skipped, so a killed cascade
+resumes, and the same configuration on the same store gives the same bytes.
+A stage with a routed split trains on what a probe of its parent's policy measured; by default seed SFT -> probe -> second SFT -> probe ->
+RL. Expert trajectories are limited by a budget, because they cost money; verifiable tasks are nearly free, so RL can use more of them.
+After every stage the new policy is evaluated on held-out tasks and compared once with the policy promoted last. A stage that fails does
+not change that one.
 
-What it does not do: say which stages there are (`train/stages.py`), train (`train/run.py`, which a backend starts), measure
+What it does not do: list the stages (`train/stages.py`), train (`train/run.py`, which a backend starts), measure
 (`train/measure/probe.py`), or choose tasks (`train/data/task_pool.py`).
 """
 
@@ -47,13 +46,17 @@ from train.stages import SPLITS, Stage
 
 VERSION = 1
 RunStage = Callable[[Backend[Any], StageSpec, Path], dict[str, Any]]
-"""Runs a stage by a backend and returns its result.json, as `train.backends.base.run_stage`."""
+"""Runs a stage with a backend and returns its result.json, as `train.backends.base.run_stage`."""
 
 
 @dataclass
 class CascadeResult:
-    """All policies in the order of training, whether each passed the gate, and the policy that the store has promoted last: one of them, or
-    an earlier one that they did not beat."""
+    """Result of a cascade.
+
+    policies: in the order of training.
+    promoted: the policy that the store promoted last; it may be older than the cascade.
+    passed: stage -> whether its policy passed the gate.
+    """
 
     policies: list[Policy] = field(default_factory=list)
     promoted: Policy | None = None
@@ -61,7 +64,7 @@ class CascadeResult:
 
 
 def run_cascade(store: Store, config: CascadeConfig, *, run: RunStage | None = None, progress: Progress | None = None) -> CascadeResult:
-    """Trains, probes, evaluates and gates all stages; what the store has already is not done again.
+    """Trains, probes, evaluates and gates all stages; steps whose results are in the store are skipped.
 
     run: runs one stage; None: `run_stage`.
 
@@ -82,7 +85,7 @@ def run_cascade(store: Store, config: CascadeConfig, *, run: RunStage | None = N
 
 
 class Cascade:
-    """The steps of a cascade on one store, each made once: releases, stages, and the verdict on their policies."""
+    """The steps of a cascade on one store: releases, stages, and gates."""
 
     def __init__(self, store: Store, config: CascadeConfig, *, run: RunStage | None = None, progress: Progress | None = None) -> None:
         self.store, self.config = store, config
@@ -95,7 +98,7 @@ class Cascade:
     # ---- releases ------------------------------------------------------------------------------------------------------
 
     def experts(self) -> list[ReleaseItem]:
-        """Expert trajectories of seed tasks, as many as the budget allows, written to the store."""
+        """Writes expert trajectories of seed tasks to the store, up to the budget."""
         tasks = self.prober.tasks(["seed"], self.config.expert_budget, "train")
         part = part_id("trajectories", [task.id for task in tasks], {"teacher": "scripted"}, VERSION)
         trajectories: list[Trajectory] = [expert_trajectory(WORLDS[task.world], task) for task in tasks]
@@ -106,7 +109,7 @@ class Cascade:
         ]
 
     def release(self, stage: Stage, parent: Policy | None, experts: list[ReleaseItem]) -> str:
-        """The release that a stage of the configuration reads; its parent is probed where the split is routed."""
+        """The release that a stage reads; probes the parent if the split is routed."""
         split = SPLITS[stage.split]
         if not split.is_routed:
             return self.seed_release(experts)
@@ -114,11 +117,11 @@ class Cascade:
         return self.routed_release(split.release, parent, experts)
 
     def seed_release(self, experts: list[ReleaseItem]) -> str:
-        """The experts as the release that the first stage reads."""
+        """The release of the experts, for the first stage."""
         return make_release(self.store, "seed", {"seed": experts}, {"expert_budget": self.config.expert_budget})
 
     def routed_release(self, name: str, policy: Policy, experts: list[ReleaseItem]) -> str:
-        """Probes the policy, tags the probe tasks, and freezes the splits that the tags call for."""
+        """Probes the policy, tags the probe tasks, and freezes the splits that routing makes of the tags."""
         tags, rollouts = self.prober.probe(policy)
         queries = dict(self.store.query("SELECT DISTINCT task_id, query_id FROM tasks WHERE query_id IS NOT NULL").iter_rows())
         splits = route(experts, tags, rollouts, queries, self.config.route)
@@ -141,9 +144,9 @@ class Cascade:
         settings: SFTSettings | RLSettings,
         backend: str | None = None,
     ) -> Policy:
-        """The policy that a stage with these settings makes of its parent; trained now unless the store has it.
+        """The policy that a stage trains from its parent; trains only if the store does not have it.
 
-        split: its name in the release. backend: what runs the stage; None: as the configuration says.
+        split: its name in the release. backend: name; None: that of the configuration.
         """
         stage_id = self._stage_id(name, parent, release_id, split, settings)
         folder = self.store.root / "models" / stage_id
@@ -163,7 +166,7 @@ class Cascade:
         return policy
 
     def _stage_id(self, name: str, parent: Policy | None, release_id: str, split: str, settings: SFTSettings | RLSettings) -> str:
-        """Made of all that decides the stage's result; where it runs, and how often it is saved, do not."""
+        """Id made from everything that decides the stage's result, so not from the backend and the checkpoint interval."""
         facts = {
             "name": name,
             "settings": settings.model_dump(exclude={"checkpoint_steps"}),
@@ -174,7 +177,7 @@ class Cascade:
         return content_id("stage", release_id, parent.id if parent else None, facts, VERSION)
 
     def _commit_stage(self, spec: StageSpec, result: Mapping[str, Any], about: Mapping[str, Any]) -> Policy:
-        """Rows of a stage that has ended, and of its policy. about: columns of the stage's row that neither spec nor result has."""
+        """Writes the rows of a finished stage and its policy. about: columns of the stage's row that are not in spec and result."""
         stage_id, folder = about["stage_id"], spec.model_out.parent
         policy = Policy(content_id("policy", stage_id, result["weights_hash"]), spec.name, spec.model_out)
         stage_row = {
@@ -204,7 +207,7 @@ class Cascade:
         return policy
 
     def _running_tags(self, policy: Policy, folder: Path) -> Part:
-        """What RL's latest rollouts said about the tasks of its split, as tags of the policy that it made."""
+        """Writes RL's running tags of its split's tasks as tags of the new policy."""
         rows = [json.loads(line) | {"policy_id": policy.id} for line in (folder / "tags.jsonl").read_text().splitlines()]
         frame = pl.DataFrame(rows, schema=TABLES["tags"].columns)
         return self.store.write("tags", part_id("tags", [policy.id], {"purpose": RUNNING}, CERTAINTY_VERSION), frame)
@@ -212,7 +215,7 @@ class Cascade:
     # ---- evaluation and gate -------------------------------------------------------------------------------------------
 
     def judge(self, policy: Policy, result: CascadeResult) -> None:
-        """Evaluates a policy on both kinds of held-out tasks, and promotes it if it passes the gate; a verdict that is there stands."""
+        """Evaluates a policy on both kinds of held-out tasks and promotes it if it passes the gate; an earlier verdict stays."""
         tasks, sampled = self.prober.evaluate(policy)
         passed = self._verdict(policy)
         if passed is None:

@@ -1,11 +1,11 @@
-"""Checkpoints of a stage: one that was killed goes on from its last whole one, and ends as it would have ended.
+"""Checkpoints of a stage: a killed stage resumes from the last one and ends with the same result.
 
-One idea: a checkpoint is whole or absent. The trainer writes its own (weights, optimiser, learning rate, random state, the log) into a
-draft, what else must be known (running tags, the order of rows) and what the checkpoint was made by are put beside it, and then it gets its
-name by a rename; so only the last one is kept. What was made by another spec or by other code is not gone on from: it is removed.
+One idea: a checkpoint is complete or absent. The trainer writes its state (weights, optimiser, learning rate, random state, log) into a
+draft folder. This module adds our state (running tags, order of rows) and the hash of spec and code, and renames the draft. Only the last
+checkpoint is kept. A checkpoint of another spec or other code is removed.
 
-What it does not do: say when (`checkpoint_steps`), or outlive its stage: `train/run.py` removes the folder when the stage is done. Of
-several processes one completes and removes, when all have written.
+What it does not do: choose the interval (`checkpoint_steps`), or remove the folder of a finished stage (`train/run.py` does). With several
+processes, one process completes and removes checkpoints after all have written.
 """
 
 from __future__ import annotations
@@ -25,31 +25,33 @@ _STAGE_STATE = "stage.json"
 _WHOLE = "step-"
 
 
-class Kept(Protocol):
-    """What a checkpoint holds beside the trainer's own."""
+class SavedState(Protocol):
+    """State that a checkpoint holds beside the trainer's."""
 
     def state(self) -> Any:
-        """As JSON."""
+        """The state, as JSON values."""
 
     def restore(self, state: Any) -> None:
-        """Makes it as it was when `state` was taken."""
+        """Sets the state."""
 
 
 class Checkpoints(TrainerCallback):
     """The checkpoints of one stage.
 
     Args:
-        folder: theirs alone. made_by: the same for what may go on from one another. running: saved with each, restored from the last.
-        also: adds files of its own to each, given its folder.
+        folder: used for nothing else.
+        made_by: hash of spec and code; only a checkpoint with the same hash is resumed.
+        running: state that is saved with each checkpoint and restored from the last.
+        also: adds files to a checkpoint, given its folder.
     """
 
-    def __init__(self, folder: Path, made_by: str, running: Kept, also: Callable[[Path], None] = lambda _: None) -> None:
+    def __init__(self, folder: Path, made_by: str, running: SavedState, also: Callable[[Path], None] = lambda _: None) -> None:
         self._folder, self._made_by, self._running, self._also = folder, made_by, running, also
         self.draft = folder / ".draft"
-        """Where the trainer is to write."""
+        """Folder for the trainer's files."""
 
     def last(self) -> Path | None:
-        """The checkpoint to go on from, with what it holds restored; None: begin at the beginning. All else is removed."""
+        """Restores the state of the checkpoint to resume from and returns its folder; None: start anew. Removes all others."""
         whole = sorted(self._folder.glob(f"{_WHOLE}*"))
         state = _note_of(whole[-1]) if whole else {}
         latest = whole[-1] if state.get("made_by") == self._made_by else None
@@ -61,7 +63,7 @@ class Checkpoints(TrainerCallback):
         return latest
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """The trainer has written its part: completes it, and removes the checkpoint before it."""
+        """Completes the checkpoint that the trainer wrote, and removes the one before."""
         draft, whole = self.draft / f"checkpoint-{state.global_step}", self._folder / f"{_WHOLE}{state.global_step:09d}"
         wait_for_all()
         if is_main():
@@ -86,7 +88,7 @@ class Checkpoints(TrainerCallback):
 
 
 def _note_of(whole: Path) -> dict[str, Any]:
-    """What was put beside the trainer's part; nothing where that is gone, as in a checkpoint whose removal was killed."""
+    """Our state in a checkpoint; empty if the file is missing, as after an interrupted removal."""
     try:
         state: dict[str, Any] = json.loads((whole / _STAGE_STATE).read_text())
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Processes that work for another: none lives longer than its parent, whom the kernel may kill without a word."""
+"""Child processes that die with their parent, even if the kernel kills the parent."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TRL_EXPERIME
 
 
 def dying_with_parent(parent: int | None = None) -> Callable[[], None]:
-    """What a child is to call, before it execs or as its first act, so that it ends with its parent: this process, where none is named."""
-    parent = os.getpid() if parent is None else parent  # 0 is a parent too: whoever started the first process of a container
+    """A function that a child calls before exec, or first of all, to die with its parent. parent: process id; None: this process."""
+    parent = os.getpid() if parent is None else parent  # 0 is valid: the parent of a container's first process
     libc = ctypes.CDLL(None)
 
     def die_with_parent() -> None:
@@ -27,7 +27,7 @@ def dying_with_parent(parent: int | None = None) -> Callable[[], None]:
 
 
 def start_worker(parent: int) -> None:
-    """To be called first in a process that `parent` has started: it is settled as a stage is."""
+    """Initialises a worker process that `parent` started: it dies with the parent and uses torch as a stage does."""
     dying_with_parent(parent)()
     from train.device import settle
 

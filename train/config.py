@@ -21,13 +21,13 @@ from train.stages import DEFAULT, SPLITS, SFTStage, Stage, Stages, field_error, 
 
 
 class EngineConfig(AskingConfig):
-    """How a policy that is an engine by its name is asked."""
+    """How a policy that is named as an engine is asked."""
 
     answer_tokens: int = Field(1024, ge=16, description="Longest message of the policy, in tokens.")
 
 
 class GateConfig(BaseModel):
-    """What counts as worse, and as forgotten."""
+    """Thresholds of the gate."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -46,7 +46,7 @@ class GateConfig(BaseModel):
 
 
 class CascadeConfig(BaseModel):
-    """What the cascade trains on, with which budgets."""
+    """Tasks, budgets and stages of a cascade."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -78,7 +78,7 @@ class CascadeConfig(BaseModel):
     seed: int = Field(0, ge=0, description="Seed of the weights, the order of batches and every rollout.")
 
     @model_validator(mode="after")
-    def _shares_batches(self) -> CascadeConfig:
+    def _check_batches(self) -> CascadeConfig:
         for index, stage in enumerate(self.stages):
             if isinstance(stage, SFTStage) and not stage.skip:
                 self._check_batch(index, stage)
@@ -96,7 +96,7 @@ class CascadeConfig(BaseModel):
 
     @property
     def cascade(self) -> tuple[Stage, ...]:
-        """The stages that run, in their order."""
+        """The stages that run, in order."""
         return order_stages(self.stages)
 
     def stage(self, name: str) -> Stage:
@@ -111,13 +111,13 @@ class CascadeConfig(BaseModel):
         return by_name[name]
 
     def with_stage(self, name: str, **changes: Any) -> CascadeConfig:
-        """This configuration with other values at some keys of one stage."""
+        """This configuration with some keys of one stage changed."""
         changed = self.stage(name)
         changed = type(changed).model_validate(changed.model_dump() | changes)
         return self.model_copy(update={"stages": tuple(changed if stage.name == name else stage for stage in self.stages)})
 
     def backend_of(self, stage: Stage) -> Backend[Any]:
-        """What runs a stage."""
+        """The backend of a stage."""
         return BACKENDS[stage.backend or self.backend](self.cluster)
 
     def spec(
@@ -148,7 +148,7 @@ class CascadeConfig(BaseModel):
         )
 
     def draft_specs(self, store: Path) -> dict[str, StageSpec]:
-        """The spec of every stage before any has run, by name. What is not known yet (releases, and the stages' ids) is in capitals."""
+        """Name -> spec of every stage, before any has run. Values not known yet (releases, stage ids) are placeholders in capitals."""
         specs: dict[str, StageSpec] = {}
         for stage in self.cascade:
             specs[stage.name] = self.spec(

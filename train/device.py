@@ -1,7 +1,7 @@
-"""What TRL's trainers must be told to be fast and quiet on the machine at hand.
+"""Arguments for TRL's trainers that fit the device.
 
-On a CPU: fp32 (bf16 is emulated, four times slower), no recomputation of activations. On a GPU: bf16. Everywhere: nothing reported, saved
-or drawn by themselves; a loss that is no number is logged as such. Several processes (`accelerate launch`, `torchrun`) share a batch.
+On a CPU: fp32 (bf16 is emulated and four times slower), no gradient checkpointing. On a GPU: bf16. Always: no reports, no saving and no
+progress bars by TRL; a NaN loss is logged as NaN. Several processes (`accelerate launch`, `torchrun`) share a batch.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 def processes() -> int:
-    """How many train together."""
+    """Number of processes that train together."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def is_main() -> bool:
-    """Whether this process is the one that writes."""
+    """Whether this process writes the files."""
     return int(os.environ.get("RANK", "0")) == 0
 
 
 def wait_for_all() -> None:
-    """Until every process that trains along is here."""
+    """Waits until all training processes arrive here."""
     from torch import distributed
 
     if distributed.is_available() and distributed.is_initialized():
@@ -36,7 +36,7 @@ def wait_for_all() -> None:
 
 
 def settle() -> None:
-    """One thread, no bars in the log, and on a CPU the same bits every time; on a GPU not every operation has such a form."""
+    """Sets one thread, no progress bars and, on a CPU, deterministic operations; on a GPU some operations have no deterministic form."""
     import torch
     from transformers.utils.logging import disable_progress_bar
 
@@ -47,7 +47,7 @@ def settle() -> None:
 
 
 def device_arguments() -> dict[str, Any]:
-    """Arguments for the device that is there."""
+    """Arguments for the device of this machine."""
     import torch
 
     has_gpu = torch.cuda.is_available()
@@ -67,7 +67,7 @@ def device_arguments() -> dict[str, Any]:
 
 
 def batch_arguments(batch_size: int, rows_at_once: int | None) -> dict[str, int]:
-    """Arguments for batches of `batch_size` rows over all processes, of which each holds so many at once (None: all of its share).
+    """Arguments for batches of `batch_size` rows over all processes. rows_at_once: rows in a forward pass; None: a process's share.
 
     Raises:
         BadInput: the batch does not divide.
@@ -86,7 +86,7 @@ def batch_arguments(batch_size: int, rows_at_once: int | None) -> dict[str, int]
 
 @cache
 def keep_freed_memory() -> None:
-    """Tells glibc to keep freed memory instead of handing it back: torch on a CPU frees and asks again at every step.
+    """Makes glibc keep freed memory, because torch on a CPU frees and allocates it again at every step.
 
     Measured on SFT of the tiny policy: half of its CPU time was the kernel's, mapping the same pages again; 4 % afterwards.
     """

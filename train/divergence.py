@@ -1,7 +1,7 @@
-"""A training that diverged ends at once, in words.
+"""Stops a training that diverged.
 
-One idea: look at the weights, not at the loss. Whatever goes wrong (a loss, a gradient or a learning rate beyond all bounds, an input
-policy that was spoilt before) ends in weights that are no numbers, and all that is sampled, trained or evaluated after that is waste.
+One idea: check the weights, not the loss. Every cause (an exploding loss or gradient, a too high learning rate, a damaged input policy)
+leads to weights that are not finite, and all later work is wasted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from storage.errors import HeadraceError
 
 
 class StopDiverged(TrainerCallback):
-    """Raises HeadraceError when a weight is infinite or no number, before the first step or after any."""
+    """Raises HeadraceError if a weight is not finite, before the first step or after any."""
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any = None, **_: Any) -> None:
         if not _is_finite(model):

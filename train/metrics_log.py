@@ -1,8 +1,8 @@
-"""Metrics of a stage while it trains: a row a step in `metrics.jsonl`, for whoever follows it.
+"""Metrics of a running stage: one row per step in `metrics.jsonl`.
 
-One idea: the file holds what the trainer's own log holds. A stage that goes on from a checkpoint begins by writing the rows up to there
-again, so that none is there twice, torn or missing, and the file ends as that of a stage that was never killed. So there are no times in
-it: how long steps take, and how many tokens a second that is, is printed now and then, into the stage's log.
+One idea: the file equals the trainer's own log. A stage that resumes from a checkpoint first writes the rows up to there again. So no row
+is missing, torn or repeated, and the file equals that of an uninterrupted stage. Therefore it holds no times: durations and tokens per second
+are printed into the stage's log.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from storage.files import replace_atomically
 
-_TELL_EVERY_S = 10.0
+_PRINT_EVERY_S = 10.0
 
 
 class LiveMetrics(TrainerCallback):
-    """Writes these metrics of every logged step.
+    """Writes metrics of every logged step.
 
     Args:
-        path: the file; None: nothing is written. names: of the metrics; a log entry without the second one is none of a step.
-        logged_as_one: steps of the trainer that make one of ours.
+        path: the file; None: writes nothing.
+        names: of the metrics. A log entry without the second one does not belong to a step.
+        logged_as_one: steps of the trainer per step of ours.
     """
 
     def __init__(self, path: Path | None, names: Sequence[str], *, logged_as_one: int = 1) -> None:
@@ -44,20 +45,20 @@ class LiveMetrics(TrainerCallback):
             text = "".join(_line(row) for row in self.rows(state))
             replace_atomically(self._path, lambda draft: draft.write_text(text) and None)
             self._file = self._path.open("a")
-            self._begun = self._told = time.monotonic()
+            self._started = self._printed = time.monotonic()
             self._first, self._tokens = state.global_step, state.num_input_tokens_seen
 
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if self._file is not None and self._names[1] in state.log_history[-1]:
             self._file.write(_line(self._row(state.log_history[-1])))
             self._file.flush()
-            if time.monotonic() - self._told >= _TELL_EVERY_S or state.global_step == state.max_steps:
-                self._tell(state)
+            if time.monotonic() - self._printed >= _PRINT_EVERY_S or state.global_step == state.max_steps:
+                self._print_progress(state)
 
-    def _tell(self, state: TrainerState) -> None:
-        self._told, entry = time.monotonic(), state.log_history[-1]
+    def _print_progress(self, state: TrainerState) -> None:
+        self._printed, entry = time.monotonic(), state.log_history[-1]
         first, step, most = (number // self._logged_as_one for number in (self._first, state.global_step, state.max_steps))
-        took = self._told - self._begun
+        took = self._printed - self._started
         each = took / max(1, step - first)
         rate = f", {(entry['num_tokens'] - self._tokens) / took:,.0f} tokens a second" if "num_tokens" in entry else ""
         figure, left = f"{self._names[1]} {entry[self._names[1]]:.4g}", f"about {each * (most - step):.0f} s left"

@@ -1,7 +1,7 @@
-"""The policies of a store, by id, stage or engine's name, and what answers for them.
+"""The policies of a store, found by id, stage or engine name, and their engines.
 
-One idea: whatever answers is a policy. One that the cascade trained is a model folder of the store; any other is an engine by its name
-(`openai:MODEL`, `vllm:MODEL`, `hf:FOLDER`), whose id follows from that name and, where its weights lie here, from them.
+One idea: anything that answers is a policy. A policy trained by the cascade is a model folder of the store. Any other is named as an engine
+(`openai:MODEL`, `vllm:MODEL`, `hf:FOLDER`); its id is made from the name and, for a local folder, from the weights.
 
 What it does not do: train them (`train/cascade.py`), or measure them (`train/measure/probe.py`).
 """
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 VERSION = 1
 LATEST = "latest"
-"""Stands for the policy promoted last, as no name does."""
+"""Name for the policy promoted last; no stage may have it."""
 
 
 @dataclass(frozen=True)
 class Policy:
-    """What answers. path: its model folder; engine: the name of an engine instead, empty where the cascade trained it."""
+    """A policy. path: its model folder. engine: name of its engine; empty if the cascade trained it."""
 
     id: str
     name: str
@@ -46,10 +46,10 @@ class Policy:
     engine: str = ""
 
     def check(self) -> None:
-        """Looks whether it can answer; nothing is loaded or started.
+        """Checks that the policy can answer; loads and starts nothing.
 
         Raises:
-            BadInput: its folder lacks something, other weights lie there now, or see `look_at`.
+            BadInput: its folder is incomplete, the weights have changed, or see `look_at`.
         """
         if not self.engine:
             check_folder(self.path)
@@ -58,17 +58,17 @@ class Policy:
         self.check_weights()
 
     def check_weights(self) -> None:
-        """Raises BadInput: where its engine's folder is, other weights lie now."""
+        """Raises BadInput if the weights in its engine's folder have changed."""
         if self.engine and (now := engine_policy(self.engine)).id != self.id:
             problem = f"other weights lie there now ({now.id}); name the engine instead"
             raise BadInput(f"{self.id} is no longer what {self.engine} holds: {problem}")
 
 
 def find_policy(store: Store, name_or_id: str | None) -> Policy:
-    """The policy that an id, a stage or an engine's name stands for; of None or `latest`, the one promoted last. Nothing is written.
+    """The policy with this id, stage or engine name; for None or `latest`, the one promoted last. Writes nothing.
 
     Raises:
-        BadInput: there is none; the message names those that there are.
+        BadInput: there is none; the message lists the policies.
     """
     if name_or_id is None or name_or_id == LATEST:
         promoted = promoted_policy(store)
@@ -85,10 +85,10 @@ def promoted_policy(store: Store) -> Policy | None:
 
 
 def known_policy(store: Store, name_or_id: str) -> Policy:
-    """The policy with this id, or the latest that a stage or an engine of this name gave.
+    """The policy with this id, or the latest policy of the stage or engine with this name.
 
     Raises:
-        BadInput: the store has none; the message names those that it has.
+        BadInput: the store has none; the message lists its policies.
     """
     every = store.query(
         f"""SELECT policy_id, {POLICY_NAME} AS name, p.path FROM policies p JOIN parts USING (part_id)
@@ -103,18 +103,18 @@ def known_policy(store: Store, name_or_id: str) -> Policy:
 
 
 def engine_policy(name: str) -> Policy:
-    """An engine by its name as a policy. Raises BadInput: see `kind_and_model`."""
+    """The policy that an engine's name stands for. Raises BadInput: see `kind_and_model`."""
     kind_and_model(name)
     return Policy(content_id("policy", name, weights_of(name)), name, Path(name), name)
 
 
 @contextlib.contextmanager
 def open_policy_engine(store: Store, policy: Policy, config: EngineConfig, run: str) -> Iterator[Engine]:
-    """What answers for a policy, for as long as the context lasts. An engine by its name becomes a policy of the store once it was looked
-    at; what a server answers is kept there, and paid for within the budget of `run`.
+    """The engine of a policy, as a context manager. A policy named as an engine is added to the store once its engine is open; a server's
+    answers are cached in the store and charged to the budget of `run`.
 
     Raises:
-        BadInput, HeadraceError: it cannot answer; see `Policy.check` and `engine_named`.
+        BadInput, HeadraceError: the policy cannot answer; see `Policy.check` and `engine_named`.
     """
     if not policy.engine:
         yield engine_of(policy)
@@ -130,10 +130,10 @@ def open_policy_engine(store: Store, policy: Policy, config: EngineConfig, run: 
 
 @lru_cache(maxsize=2)
 def engine_of(policy: Policy) -> HFEngine:
-    """A policy of the cascade in process, on one thread: its rollouts are then the same in every run.
+    """Loads a policy of the cascade in this process, with one thread, so that rollouts are reproducible.
 
     Raises:
-        BadInput: its folder lacks something.
+        BadInput: its folder is incomplete.
     """
     import torch
 

@@ -1,12 +1,11 @@
-"""The one entry of a training stage: `python -P -m train.run SPEC`, on this machine or as a job on a cluster.
+"""Entry point of a training stage: `python -P -m train.run SPEC`, on this machine or as a job on a cluster.
 
-One idea: read the spec, read the release split, train, and put everything in place at the very end: the model folder appears by a rename,
-then `result.json`. A stage that is killed leaves nothing that counts, and starts again from its input policy, or goes on from its last
-checkpoint (`train/checkpoints.py`), to the same result.
-One torch thread and fixed seeds: an equal spec gives equal weights on one machine (`weights_hash` says so).
+One idea: read the spec and the split, train, and write the results last: the model folder appears by a rename, then `result.json`. A killed
+stage leaves no result. It starts again from its input policy or from its last checkpoint (`train/checkpoints.py`), with the same result.
+With one torch thread and fixed seeds, equal specs give equal weights on one machine (see `weights_hash`).
 
-`metrics.jsonl` beside the model folder has a row a step, as it comes, `tags.jsonl` a row a task that RL has drawn siblings of;
-`result.json` has the summary that the cascade stores. Started by `accelerate launch` or `torchrun`, one process of them all writes.
+Beside the model folder: `metrics.jsonl`, one row per step, written during training; `tags.jsonl`, one row per task that RL drew siblings
+of; `result.json`, the summary for the cascade. With several processes (`accelerate launch`, `torchrun`) one process writes.
 """
 
 from __future__ import annotations
@@ -39,13 +38,14 @@ from train.spec import CHECKPOINTS, METRICS, StageSpec
 
 
 def run(spec: StageSpec) -> dict[str, Any]:
-    """Runs a stage and returns what `result.json` says: weights_hash (SHA-256 of the weights), metrics (a summary) and code_hash (the code
-    that ran: on a cluster it may be another's); nothing in a process that is not the one that writes.
+    """Runs a stage and returns the content of `result.json`; an empty dict in a process that does not write.
+
+    weights_hash: SHA-256 of the weights. metrics: summary. code_hash: of the code that ran, which may differ on a cluster.
 
     Raises:
-        BadInput: the release, the split, a world or the input policy is not there, or the policy's folder lacks something
-            (`check_folder`) or cannot be read.
-        HeadraceError: the split has nothing that this algorithm trains on, the training diverged, or the disk is full.
+        BadInput: the release, the split, a world or the input policy is missing, or the policy's folder is incomplete (`check_folder`) or
+            damaged.
+        HeadraceError: the split has no rows for this algorithm, the training diverged, or the disk is full.
     """
     settle()
     store = Store(spec.store)
@@ -67,7 +67,7 @@ def run(spec: StageSpec) -> dict[str, Any]:
 
 
 def _put_in_place(model: Any, tokenizer: Any, folder: Path) -> None:
-    """Writes the model folder: it appears whole, and is on the disk before anything says so."""
+    """Writes the model folder to a draft, syncs it to disk, and renames it."""
     from train.tiny import save_policy
 
     draft = folder.with_name(".model.new")
@@ -85,7 +85,7 @@ def weights_hash(folder: Path) -> str:
     """SHA-256 over the safetensors files of a model folder, in order of their names.
 
     Raises:
-        BadInput: there is none.
+        BadInput: the folder has none.
     """
     files = sorted(folder.glob("*.safetensors"))
     if not files:
@@ -111,10 +111,10 @@ def _policy(spec: StageSpec, items: Sequence[ReleasedItem]) -> tuple[Any, Any]:
 
 
 def _load(folder: Path) -> tuple[Any, Any]:
-    """The model and tokenizer of a folder.
+    """Loads model and tokenizer.
 
     Raises:
-        BadInput: something is missing in it, or is damaged.
+        BadInput: a file is missing or damaged.
     """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -123,7 +123,7 @@ def _load(folder: Path) -> tuple[Any, Any]:
     try:
         model, loading_info = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
         tokenizer = AutoTokenizer.from_pretrained(folder)
-    except Exception as error:  # each library has its own
+    except Exception as error:  # each library has its own errors
         if _is_out_of_memory(error):
             raise
         raise BadInput(f"{folder} cannot be loaded ({_first_line(error)}): copy the whole model folder again") from error
@@ -135,7 +135,7 @@ def _load(folder: Path) -> tuple[Any, Any]:
 def _train(
     spec: StageSpec, store: Store, model: Any, tokenizer: Any, items: Sequence[ReleasedItem], scratch: Path
 ) -> list[dict[str, float]]:
-    """Trains `model` in place and returns a row of metrics a step; RL leaves its running tags beside the model folder."""
+    """Trains `model` in place and returns one row of metrics per step; RL also writes `tags.jsonl`."""
     from train.checkpoints import Checkpoints
 
     folder = spec.model_out.parent
@@ -163,7 +163,7 @@ def _train(
     assert spec.rl is not None
     source = routed_tasks(store, items, spec, spec.rl)
     with RolloutQueue(spec, source, model, tokenizer, scratch) if spec.rl.staleness else nullcontext() as queue:
-        from train.rl.rl import train_rl  # takes seconds, as the start of the queue's player does
+        from train.rl.rl import train_rl  # the import takes seconds, in parallel with the start of the player
 
         also = queue.save if queue else lambda _: None
         metrics = train_rl(
@@ -184,13 +184,13 @@ def _train(
 
 
 def _prompt_tools(setting: Setting) -> list[dict[str, JSON]]:
-    """The tools that a conversation's prompt lists, as it did when the policy was asked."""
+    """The tools that the conversation's prompt listed, in OpenAI form."""
     by_name = {tool.name: tool for tool in WORLDS[setting.world].tools} if setting.world in WORLDS else {}
     return [by_name[name].to_openai() for name in setting.tools if name in by_name]
 
 
 def _settings_hash(spec: StageSpec) -> str:
-    """The same for stages that may go on from each other's checkpoints: all that decides the result, and the code."""
+    """Hash of everything that decides the result, and of the code: only equal hashes may share checkpoints."""
     settings = spec.model_dump(mode="json", exclude={"sft": {"checkpoint_steps"}, "rl": {"checkpoint_steps"}})
     return content_id("made", settings, processes(), _code())
 
@@ -200,7 +200,7 @@ def _code() -> str:
 
 
 def _summary(metrics: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Steps, and each metric's mean over the last tenth of them; seconds are no result."""
+    """Number of steps, and each metric's mean over the last tenth of them, except times."""
     tail = metrics[-max(1, len(metrics) // 10) :]
     names = sorted(name for name in {name for row in tail for name in row} - {"step"} if not name.endswith("_s"))
     return {"steps": float(len(metrics))} | {name: sum(row.get(name, 0.0) for row in tail) / len(tail) for name in names}
@@ -212,8 +212,8 @@ def _write_lines(path: Path, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """0 done, 1 failed, 2 bad input."""
-    if "LOCAL_RANK" in os.environ:  # one of several, whose launcher, killed, would leave them behind
+    """Exit code: 0 done, 1 failed, 2 bad input."""
+    if "LOCAL_RANK" in os.environ:  # one of several processes, which would survive a killed launcher
         dying_with_parent(os.getppid())()
     if len(arguments) != 1:
         print("usage: python -P -m train.run SPEC.json", file=sys.stderr)
@@ -237,12 +237,12 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
-    """Torch raises a RuntimeError of its own on a GPU, and a plain one on a CPU."""
+    """Torch raises a RuntimeError, not a MemoryError, on CPU and GPU."""
     return isinstance(error, MemoryError) or "out of memory" in str(error) or "can't allocate memory" in str(error)
 
 
 def _first_line(error: BaseException) -> str:
-    """Of what it says; Python's own MemoryError says nothing."""
+    """First line of the message; the error's class if there is none, as with MemoryError."""
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 

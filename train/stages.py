@@ -1,8 +1,8 @@
-"""The stages of a cascade: a list, in which each names its algorithm, its split, its parent, its backend and its settings.
+"""The stages of a cascade: a list; each stage has an algorithm, a split, a parent, a backend and settings.
 
-One idea: a list in a configuration says what differs from the default list (sft1 -> sft2 -> rl). An entry of a known name changes that
-stage's keys; any other name adds a stage; `skip` leaves one out. So a list may be written out and read again, and stays what it is.
-What a stage needs before it (a probe of its parent, a route) follows from its split alone: `SPLITS`.
+One idea: a configuration lists the differences from the default stages (sft1 -> sft2 -> rl). An entry with a default name changes that
+stage's keys; another name adds a stage; `skip` leaves a stage out. A full list, written and read again, gives the same stages.
+Whether a stage needs a probe of its parent follows from its split alone: `SPLITS`.
 
 What it does not do: train (`train/cascade.py`).
 """
@@ -22,8 +22,12 @@ from train.spec import RLSettings, SFTSettings
 
 @dataclass(frozen=True)
 class Split:
-    """Where a stage's split lies. release: name of the release. part: name of the split in it. is_routed: whether the release is made of
-    what a probe of the stage's parent found."""
+    """A split that a stage can train on.
+
+    release: name of the release.
+    part: name of the split in the release.
+    is_routed: whether the release is made from a probe of the stage's parent.
+    """
 
     release: str
     part: str
@@ -75,16 +79,16 @@ DEFAULT: tuple[Stage, ...] = (
     SFTStage(name="sft2", algorithm="sft", split="second", parent="sft1", max_steps=150, learning_rate=1e-3),
     RLStage(name="rl", algorithm="rl", split="rl", parent="sft2"),
 )
-"""Seed SFT on experts, to a plateau of the loss; a second SFT, short and soft, so that entropy survives for RL; RL on fresh siblings."""
+"""Seed SFT on experts until the loss is flat; a short second SFT with a low learning rate, to keep entropy for RL; RL on fresh siblings."""
 
 
 def field_error(message: str, *place: int | str) -> PydanticCustomError:
-    """An error at this place below the field that is validated; `flows/yaml_config.py` tells its line."""
+    """An error at this place below the validated field; `flows/yaml_config.py` adds the line of the file."""
     return PydanticCustomError("stages", "{message}", {"message": message, "place": place})
 
 
 def _merge(given: Any) -> Any:
-    """The given entries in their order, known ones over their defaults; then the default stages that none of them names."""
+    """The entries, with defaults filled in, in their order; then the default stages that no entry names."""
     if not isinstance(given, Sequence) or isinstance(given, str):
         return given
     defaults = {stage.name: stage.model_dump() for stage in DEFAULT}
@@ -102,7 +106,7 @@ def _merge(given: Any) -> Any:
 
 
 def _check(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-    """Refuses stages that make no cascade: a name twice, a parent that is not there, a circle, or no stage at all."""
+    """Refuses a repeated name, an unknown parent, a circle of parents, and an empty list."""
     places: dict[str, int] = {}
     for index, stage in enumerate(stages):
         if stage.name == "latest":
@@ -128,7 +132,7 @@ def _check(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
 
 
 def _check_parent(stage: Stage, running: Mapping[str, Stage], places: Mapping[str, int]) -> None:
-    """Refuses a parent that does not run, and a split that needs a parent where there is none."""
+    """Refuses a parent that does not run, and a routed split without a parent."""
     place = (places[stage.name], "parent")
     if stage.parent is None and SPLITS[stage.split].is_routed:
         raise field_error(
@@ -145,11 +149,11 @@ Stages = Annotated[
     AfterValidator(_check),
     WithJsonSchema({"type": "array", "items": {"type": "object", "required": ["name"]}}),
 ]
-"""Deployments check their parameters by the JSON schema, which must allow what a file may leave out."""
+"""The JSON schema must allow entries with defaults left out, because deployments validate their parameters with it."""
 
 
 def order_stages(stages: Sequence[Stage]) -> tuple[Stage, ...]:
-    """The stages that run, every one after its parent: the default ones first as far as their parents allow, then in the list's order."""
+    """The stages that run, each after its parent; default stages first where parents allow, the others in the list's order."""
     names = [stage.name for stage in DEFAULT]
     running = {stage.name: stage for stage in stages if not stage.skip}
     by_name: dict[str, Stage] = {}

@@ -1,12 +1,12 @@
-"""What runs a training stage: the interface of all backends, and the one way to run a stage by any of them.
+"""Interface of all backends, and `run_stage`, which runs a stage with any of them.
 
-One idea: a backend is told a stage's spec and folder, and starts `python -P -m train.run SPEC` somewhere. The folder is the contract: the
-backend brings log.txt and metrics.jsonl into it while the stage runs, and the model folder and result.json when it is done. The cascade
-never asks which backend it has.
-A backend keeps no state of its own. `launch` finds a stage that a killed launcher has left running, so nothing is trained twice.
+One idea: a backend gets a stage's spec and folder and starts `python -P -m train.run SPEC` somewhere. The folder is the contract: while the
+stage runs, the backend copies log.txt and metrics.jsonl into it; when the stage is done, the model folder and result.json. The cascade does
+not know which backend it uses.
+A backend holds no state. `launch` finds a stage that a killed launcher started, so nothing is trained twice.
 
-What it does not do: name the backends (`train/backends/named.py`). verl and ROLL train with programs of their own; today they only offer
-what `render` does here (`train/backends/render_stage.py`), and become backends once `launch` and `follow` are written for them.
+What it does not do: list the backends (`train/backends/named.py`). verl and ROLL train with their own programs; for them there is only
+rendering (`train/backends/render_stage.py`), no `launch` and `follow`.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from train.spec import CHECKPOINTS, METRICS, StageSpec
 RESULT, FAILURE, LOG = "result.json", "failure.json", "log.txt"
 _LONGEST_WAIT_S = 86_400.0
 _MEMORY = ("out of memory", "outofmemory", "cannot allocate memory", "bad_alloc", "memory pressure", "signal 9 (sigkill)")
-"""The last is how `accelerate launch` tells of a process of its own that was killed."""
+"""Texts in a log that mean out of memory. The last one is the message of `accelerate launch` for a killed process."""
 
 FailureKind = Literal["start", "resources", "memory", "lost", "version", "stopped", "stage"]
 StepProgress = Callable[[int, int, str], None]
-"""Called with the number of steps that are done, the most that there can be, and the latest figure ("loss 0.41")."""
+"""Called with the finished steps, the maximum of steps, and the latest metric ("loss 0.41")."""
 
 
 class StageFailed(HeadraceError):
-    """A stage has ended without a result. kind: in which way; `stage` for all that only its log can explain."""
+    """A stage ended without a result. kind: the cause; `stage` if only the log can explain it."""
 
     def __init__(self, message: str, kind: FailureKind = "stage") -> None:
         super().__init__(message)
@@ -44,10 +44,12 @@ class StageFailed(HeadraceError):
 
 @dataclass(frozen=True)
 class Need:
-    """One thing that must be there before a stage can run.
+    """A requirement of a stage.
 
-    name: for a table. wanted: a sentence for people. check: raises HeadraceError where it is missing, after so many seconds of asking
-    (None: as many as the configuration allows); None: only the backend itself finds out, when the stage starts.
+    name: short name, for a table.
+    wanted: the requirement as a sentence.
+    check: raises HeadraceError if the requirement is not met; its argument is the time-out in seconds (None: that of the configuration).
+        None if only the start of the stage can tell.
     """
 
     name: str
@@ -57,7 +59,7 @@ class Need:
 
 @dataclass(frozen=True)
 class Handle:
-    """A stage that runs. name: by which the backend finds it."""
+    """A running stage. name: the backend's id for it."""
 
     spec: StageSpec
     folder: Path
@@ -75,15 +77,15 @@ class Backend(ABC, Generic[HandleT]):
 
     @abstractmethod
     def launch(self, spec: StageSpec, folder: Path) -> HandleT | None:
-        """Starts a stage, or finds it where it runs already. None: its result is in the folder.
+        """Starts a stage, or finds it if it runs already. None: the result is in the folder.
 
         Raises:
-            BadInput: the backend does not take such a stage. HeadraceError: the backend cannot be reached.
+            BadInput: the backend does not accept the stage. HeadraceError: the backend cannot be reached.
         """
 
     @abstractmethod
     def follow(self, handle: HandleT, progress: StepProgress = lambda *_: None) -> None:
-        """Waits until the stage has ended and its result is in the folder. Log and metrics are brought there meanwhile.
+        """Waits until the stage has ended and its result is in the folder; meanwhile copies log and metrics there.
 
         Raises:
             StageFailed: the stage ended without a result. HeadraceError: the backend lost it, or cannot be reached.
@@ -91,29 +93,29 @@ class Backend(ABC, Generic[HandleT]):
 
     @abstractmethod
     def cancel(self, handle: HandleT) -> None:
-        """Ends the stage; nothing happens where it has ended."""
+        """Ends the stage if it still runs."""
 
     @abstractmethod
     def needs(self, spec: StageSpec) -> Sequence[Need]:
-        """What must be there for this stage. `doctor`, dry runs and the flows read it."""
+        """Requirements of this stage, for `doctor`, dry runs and flows."""
 
     def processes(self, spec: StageSpec) -> int:
         """Number of processes that share a batch of this stage."""
         return 1
 
     def render(self, spec: StageSpec, folder: Path) -> Mapping[str, str]:
-        """Name -> text of the files that the backend would hand to another system, for a dry run; none where there is no such system."""
+        """File name -> text of what the backend would send to another system, for a dry run; empty if there is none."""
         return {}
 
 
 def run_stage(backend: Backend[Any], spec: StageSpec, folder: Path, progress: StepProgress = lambda *_: None) -> dict[str, Any]:
-    """Runs a stage to its end and returns its result.json; a stage whose result is there is not run again.
+    """Runs a stage to its end and returns its result.json; a stage with a result is not run again.
 
-    Two callers that want the same stage get one training: the second waits for the first. Ctrl-C, and every other request to end that
-    this process can still act on, cancels the stage; an error of the backend's does not.
+    If two callers run the same stage, the second waits for the first. Ctrl-C and other exits of this process cancel the stage; an error of
+    the backend does not.
 
     Raises:
-        StageFailed, BadInput, HeadraceError: see `Backend`. HeadraceError: another process has trained the stage for a day.
+        StageFailed, BadInput, HeadraceError: see `Backend`. HeadraceError: another process has been training the stage for a day.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with file_lock(folder.with_name(f".{folder.name}.lock"), wait_s=_LONGEST_WAIT_S):
@@ -133,19 +135,17 @@ def run_stage(backend: Backend[Any], spec: StageSpec, folder: Path, progress: St
 
 
 class Steps:
-    """How far a stage is, by the file of its metrics."""
+    """Progress of a stage, read from its metrics file."""
 
     def __init__(self, metrics: Path, spec: StageSpec) -> None:
-        settings = spec.sft or spec.rl
-        assert settings is not None
-        self._metrics, self._most, self._figure = metrics, settings.max_steps, "loss" if spec.sft else "reward"
+        self._metrics, self._most, self._figure = metrics, spec.settings.max_steps, "loss" if spec.sft else "reward"
 
     @classmethod
     def of(cls, handle: Handle) -> Steps:
         return cls(handle.folder / METRICS, handle.spec)
 
     def now(self) -> tuple[int, int, str]:
-        """Arguments of a `StepProgress`; 0 steps and no figure before the first."""
+        """Arguments of a `StepProgress`; before the first step, 0 and no metric."""
         try:
             rows = self._metrics.read_bytes().split(b"\n")[:-1]
         except FileNotFoundError:
@@ -154,5 +154,5 @@ class Steps:
 
 
 def tells_of_memory(log: str) -> bool:
-    """Whether a stage ended because memory ran out, by what it has printed."""
+    """Whether a stage's log says that it ran out of memory."""
     return any(words in log.casefold() for words in _MEMORY)

@@ -1,8 +1,8 @@
-"""Which cluster runs the stages of a cascade, and what each stage asks it for: the section `train.cluster`, and the Ray Job made of it.
+"""Section `train.cluster`: the Ray cluster, the resources of a stage, and the Ray Job made from them.
 
-One idea: where a stage runs is no part of its spec, so all of this may change and no stage is trained again. A job is plain JSON, which
-`--dry-run` writes as it would be sent. SFT is spread over all that is named; RL plays and learns in one process, and takes one GPU.
-Whoever may look at a cluster sees the environment and the command of every job on it, so nothing that looks like a secret is let in.
+One idea: where a stage runs is no part of its spec, so a change here trains no stage again. A job is plain JSON, which `--dry-run` prints.
+SFT uses all nodes and GPUs of the section; RL plays and learns in one process and uses at most one GPU.
+Every user of a cluster can read the environment and command of its jobs, so values that look like secrets are refused.
 
 What it does not do: talk to the cluster (`train/backends/ray.py`).
 """
@@ -21,24 +21,24 @@ from train.spec import StageSpec
 
 _SECRET = re.compile(r"(KEYS?|TOKENS?|SECRETS?|PASSWORDS?|PASSWD|PASSPHRASE|PASS|PWD|CREDENTIALS?)$", re.IGNORECASE)
 LOGIN = re.compile(r"://[^/\s]*:[^/\s]*@|https?://[^/\s]+@|[?&][^=&\s]*(signature|token|secret|sig)=", re.IGNORECASE)
-"""A URL with a password, with a token where a user's name would stand, or that is signed for whoever has it."""
+"""A URL with a password, with a token as user name, or with a signature."""
 _INSTEAD = "give it to the nodes themselves (a secret of the cluster, a role of its machines), whose environment every job has"
 
 
 class ClusterConfig(BaseModel):
-    """Where the backend `ray` trains stages, and what a stage takes of it."""
+    """Cluster of the backend `ray`, and the resources of a stage."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     address: str | None = Field(None, description="Address of the cluster's dashboard, http://HEAD:8265; null: that of RAY_ADDRESS.")
-    nodes: int = Field(1, ge=1, description="Nodes of an SFT stage; RL takes one.")
+    nodes: int = Field(1, ge=1, description="Nodes of an SFT stage; RL uses one.")
     gpus_per_node: int = Field(
-        0, ge=0, description="GPUs of each node; with several in all, `accelerate launch` starts the stage. RL takes one."
+        0, ge=0, description="GPUs of each node; with several in all, `accelerate launch` starts the stage. RL uses one."
     )
     cpus: float = Field(1.0, gt=0, description="CPU cores of each node.")
-    resources: dict[str, float] = Field(default_factory=dict, description="Custom resources of the cluster that each node must give.")
+    resources: dict[str, float] = Field(default_factory=dict, description="Custom Ray resources that each node must provide.")
     labels: dict[str, str] = Field(default_factory=dict, description="Labels that the nodes must have, in Ray's syntax.")
-    image: str | None = Field(None, description="Container image of the stage, which must have Headrace; null: the nodes' own environment.")
+    image: str | None = Field(None, description="Container image of the stage, with Headrace in it; null: the nodes' environment.")
     working_dir: str | None = Field(
         None, description="URL of an archive (s3://...zip) that becomes the stage's working directory; null: none."
     )
@@ -46,13 +46,13 @@ class ClusterConfig(BaseModel):
     env: dict[str, str] = Field(default_factory=dict, description="Environment variables of the stage. No secrets: the cluster shows them.")
     checkpoints: str | None = Field(
         None,
-        description="URL (s3://, gs://, file:// ...) through which stages are handed over; null: all nodes see the store under its path.",
+        description="URL (s3://, gs://, file:// ...) for the files of stages; null: all nodes see the store under its path.",
     )
-    patience_s: float = Field(120.0, ge=0, description="Time that the cluster may be silent before a stage is given up, in seconds.")
+    patience_s: float = Field(120.0, ge=0, description="Longest time without an answer of the cluster before a stage fails, in seconds.")
 
     @field_validator("env")
     @classmethod
-    def _no_secrets(cls, env: dict[str, str]) -> dict[str, str]:
+    def _check_secrets(cls, env: dict[str, str]) -> dict[str, str]:
         for name, value in env.items():
             if any(_SECRET.search(word) for word in name.split("_")) or LOGIN.search(value):
                 raise ValueError(f"{name} looks like a secret, and a cluster shows the environment of its jobs to all; {_INSTEAD}")
@@ -60,34 +60,34 @@ class ClusterConfig(BaseModel):
 
     @field_validator("address", "image", "working_dir", "checkpoints")
     @classmethod
-    def _no_login(cls, value: str | None) -> str | None:
+    def _check_login(cls, value: str | None) -> str | None:
         if value is not None and LOGIN.search(value):
             raise ValueError(f"the URL has a password or a token in it, and a cluster shows its jobs to all; {_INSTEAD}")
         return value
 
     @field_validator("pip")
     @classmethod
-    def _no_logins(cls, packages: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_packages(cls, packages: tuple[str, ...]) -> tuple[str, ...]:
         for each in packages:
-            cls._no_login(each)
+            cls._check_login(each)
         return packages
 
     @field_validator("address")
     @classmethod
-    def _dashboard(cls, address: str | None) -> str | None:
+    def _check_address(cls, address: str | None) -> str | None:
         if address is not None and not address.startswith(("http://", "https://")):
             raise ValueError("jobs are given to the cluster's dashboard; say http://HEAD:8265")
         return address
 
     @field_validator("working_dir", "checkpoints")
     @classmethod
-    def _url(cls, value: str | None) -> str | None:
+    def _check_url(cls, value: str | None) -> str | None:
         if value is not None and "://" not in value:
             raise ValueError("a folder of one machine is not there on another; give a URL (s3://, gs://, file:// on a shared disk ...)")
         return value
 
     @model_validator(mode="after")
-    def _fits_together(self) -> ClusterConfig:
+    def _check_combination(self) -> ClusterConfig:
         if self.nodes > 1 and not self.gpus_per_node:
             raise ValueError("several nodes need gpus_per_node: a stage is spread over GPUs")
         if self.image is not None and (self.pip or self.working_dir is not None):
@@ -96,15 +96,15 @@ class ClusterConfig(BaseModel):
 
 
 def resources_of(cluster: ClusterConfig, spec: StageSpec) -> ClusterConfig:
-    """What a stage takes of a cluster."""
+    """The cluster section with the nodes and GPUs that a stage uses."""
     return cluster if spec.rl is None else cluster.model_copy(update={"nodes": 1, "gpus_per_node": min(1, cluster.gpus_per_node)})
 
 
 def job(cluster: ClusterConfig, submission_id: str, stage: str, spec: str, *, folder: str | None = None) -> dict[str, Any]:
     """The body of Ray's `POST /api/jobs/` for a stage.
 
-    stage: its name, for people. spec: the path of its spec, as the job sees it. folder: the stage's own under `checkpoints`, where that is
-    given; `spec` then lies in what is fetched from there.
+    stage: its name, for display. spec: path of its spec on the node. folder: folder of the stage under `checkpoints`, if that is set;
+    `spec` is then among the files fetched from there.
     """
     command = _entry_command(cluster, spec)
     if cluster.checkpoints is not None:
@@ -121,7 +121,7 @@ def job(cluster: ClusterConfig, submission_id: str, stage: str, spec: str, *, fo
 
 
 def _entry_command(cluster: ClusterConfig, spec: str) -> list[str]:
-    """The stage's entry: as anywhere, or a process for each GPU."""
+    """The command that trains: `train.run`, or one process per GPU by `accelerate launch`."""
     processes = cluster.nodes * cluster.gpus_per_node
     if processes <= 1:
         return [*_module("train.run"), spec]

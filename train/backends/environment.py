@@ -1,12 +1,12 @@
-"""Our worlds as any trainer meets them: a row begins a conversation, an assistant's message goes on with it, the last one has a reward.
+"""Our worlds as an environment for other trainers: a row starts a conversation, each assistant message is a step, the last has a reward.
 
-One idea: the neutral form that every engine's own interface can be filled from is OpenAI messages in and out, over the rows that
-`storage/releases/export.py` writes. A verl agent loop, a GEM environment under ROLL's `ToolCallRunner` and TRL's environments differ in
-what they do with tokens, and in nothing about worlds, tools or rewards. All of that is `synth/episodes.Episode`, as in our own trainer.
+One idea: OpenAI messages in and out, over the rows of `storage/releases/export.py`, fit every engine's interface. A verl agent loop, a GEM
+environment under ROLL's `ToolCallRunner` and TRL's environments differ only in how they treat tokens. Worlds, tools and rewards come from
+`synth.rollouts.episode.Episode`, as in our own trainer.
 
-A reward of None is nobody's merit (a world or the verifier broke): leave the trajectory out, or play it again; never count it as 0.
+A reward of None means that a world or the verifier failed, not the policy: drop the trajectory or play it again; never count it as 0.
 
-What it does not do: sample, count tokens, or know any engine.
+What it does not do: sample, count tokens, or depend on an engine.
 """
 
 from __future__ import annotations
@@ -34,9 +34,12 @@ _MESSAGE_KEYS = ("role", "content", "tool_calls")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a message led to: the messages that go on the conversation (the tools' results), its reward, and whether it is over.
+    """Result of a message.
 
-    reward: None until it is over, and where no doing of the policy's has spoilt it (`failure` says what did).
+    messages: the next messages of the conversation, from the tools.
+    reward: None before the end, and if the infrastructure failed (see `failure`).
+    done: whether the conversation is over.
+    failure: what failed; empty if nothing did.
     """
 
     messages: list[OpenAIMessage]
@@ -46,15 +49,15 @@ class Step:
 
 
 class Environment(Protocol):
-    """One conversation at a time; `reset` begins the next."""
+    """One conversation at a time; `reset` starts the next."""
 
     def reset(self, row: Mapping[str, Any]) -> tuple[list[OpenAIMessage], list[dict[str, JSON]]]:
-        """The opening messages, and the tools on offer in OpenAI form."""
+        """Opening messages, and available tools in OpenAI form."""
 
     def step(self, message: Mapping[str, Any] | str, *, cut_short: bool = False) -> Step:
-        """Takes the assistant's next message; its bare text will do where it calls no tool.
+        """Takes the assistant's next message, or its text if it calls no tool.
 
-        cut_short: whether it ended because it might have no more tokens.
+        cut_short: whether the message reached the token limit.
         """
 
 
@@ -62,9 +65,9 @@ class WorldEnvironment:
     """`Environment` over our worlds.
 
     Args:
-        max_turns: assistant messages at most; more is a failure.
-        reward, collapse: what is learned from, as in `RLSettings`; its negative control, which needs a whole batch, is not among them.
-        store: where worlds that a user wrote are defined; None: only the built-in ones are known.
+        max_turns: most assistant messages; a longer conversation is a failure.
+        reward, collapse: as in `RLSettings`, without the negative control `shuffled`, which needs a whole batch.
+        store: store with the user's worlds; None: built-in worlds only.
     """
 
     def __init__(
@@ -85,10 +88,10 @@ class WorldEnvironment:
     def reset(self, row: Mapping[str, Any]) -> tuple[list[OpenAIMessage], list[dict[str, JSON]]]:
         """As `Environment.reset`.
 
-        row: of an export's file of prompts, in any of its formats.
+        row: a row of an exported prompts file, in any format.
 
         Raises:
-            BadInput: it carries no task, or its world or a tool of it is not known here.
+            BadInput: the row has no task, or its world or one of its tools is unknown.
         """
         task, tools = task_of(row)
         try:
@@ -105,8 +108,8 @@ class WorldEnvironment:
         """As `Environment.step`.
 
         Raises:
-            HeadraceError: no conversation is going on.
-            BadInput: this is no message of an assistant.
+            HeadraceError: no conversation is open.
+            BadInput: this is no assistant message.
         """
         episode = self._episode
         if episode is None or episode.outcome is not None:
@@ -120,10 +123,10 @@ class WorldEnvironment:
 
 
 def task_of(row: Mapping[str, Any]) -> tuple[Task, list[dict[str, JSON]]]:
-    """The task that a row of an export carries, and its tools in OpenAI form.
+    """Task and tools (in OpenAI form) of an exported row.
 
     Raises:
-        BadInput: there is none in it.
+        BadInput: the row has no task.
     """
     try:
         inner = row.get("extra_info") or row
@@ -135,7 +138,7 @@ def task_of(row: Mapping[str, Any]) -> tuple[Task, list[dict[str, JSON]]]:
 
 
 def _message(raw: Mapping[str, Any] | str) -> Message:
-    """Servers add fields of their own to a message, and some give a call's arguments as an object."""
+    """The assistant message without the fields that servers add; some servers send a call's arguments as an object."""
     if isinstance(raw, str):
         return Message(role="assistant", content=raw)
     fields = {key: raw[key] for key in _MESSAGE_KEYS if raw.get(key) is not None}

@@ -1,8 +1,7 @@
-"""Runs a training stage on this machine: the same entry as everywhere, `python -P -m train.run SPEC`, in a child process.
+"""Runs a training stage on this machine, as a child process `python -P -m train.run SPEC`.
 
-The child gets a process group of its own and dies with its parent (the kernel sends it SIGKILL), so nothing is left after a `kill -9`, and
-there is never a child to find again: the next launch goes on from the last checkpoint.
-One thread for BLAS and torch: equal specs then give equal weights on one machine.
+The child has its own process group and dies with its parent (the kernel sends SIGKILL). So no child survives a `kill -9`, and the next
+launch resumes from the last checkpoint. BLAS and torch use one thread: equal specs then give equal weights on one machine.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from train.backends.base import FAILURE, LOG, Backend, FailureKind, Handle, Need
 from train.child_process import OFFLINE, THREADS, dying_with_parent
 from train.spec import StageSpec
 
-_TELL_EVERY_S = 1.0
+_REPORT_EVERY_S = 1.0
 _LIBRARIES = ("accelerate", "datasets", "torch", "transformers", "trl")
 
 
@@ -36,7 +35,7 @@ class Child(Handle):
 
 
 class LocalBackend(Backend[Child]):
-    """Child processes of this one."""
+    """Runs stages as child processes."""
 
     def launch(self, spec: StageSpec, folder: Path) -> Child:
         path = folder / "spec.json"
@@ -45,10 +44,10 @@ class LocalBackend(Backend[Child]):
         return Child(spec, folder, str(process.pid), process)
 
     def follow(self, handle: Child, progress: StepProgress = lambda *_: None) -> None:
-        """Of two ways to fail it says `memory`, or `stage` for all others; failure.json keeps it. An error here ends the child."""
+        """As `Backend.follow`. A failure is of kind `memory` or `stage`, and is written to failure.json. An error here kills the child."""
         steps = Steps.of(handle)
         try:
-            while (returncode := _ended_within(handle.process, _TELL_EVERY_S)) is None:
+            while (returncode := _ended_within(handle.process, _REPORT_EVERY_S)) is None:
                 progress(*steps.now())
         except BaseException:
             self.cancel(handle)
@@ -66,7 +65,7 @@ class LocalBackend(Backend[Child]):
 
 
 def start(command: list[str], log: Path) -> subprocess.Popen[bytes]:
-    """Starts a stage's command as a child that dies with this process; what it prints goes to the log."""
+    """Starts a stage's command as a child that dies with this process; its output goes to the log."""
     with log.open("ab") as out:
         return subprocess.Popen(
             command,
@@ -80,7 +79,7 @@ def start(command: list[str], log: Path) -> subprocess.Popen[bytes]:
 
 
 def _ended_within(process: subprocess.Popen[bytes], seconds: float) -> int | None:
-    """The return code; None: it still runs."""
+    """The return code; None if the process still runs."""
     try:
         return process.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -88,7 +87,7 @@ def _ended_within(process: subprocess.Popen[bytes], seconds: float) -> int | Non
 
 
 def _failure(handle: Child, returncode: int) -> StageFailed:
-    """What to raise; the folder keeps it in failure.json."""
+    """The error to raise; also written to failure.json."""
     log = handle.folder / LOG
     with log.open(errors="replace") as lines:
         tail = "".join(deque(lines, 15))
@@ -102,6 +101,6 @@ def _failure(handle: Child, returncode: int) -> StageFailed:
 
 
 def _check_libraries(_: float | None) -> None:
-    """Raises BadInput: a library is missing. None is imported."""
+    """Raises BadInput if a library is missing; imports none."""
     if missing := [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]:
         raise BadInput(f"training needs {', '.join(missing)}: pip install 'headrace[train]'")

@@ -1,6 +1,6 @@
-"""The backends by name, as `train.backend` and a stage's `backend` name them.
+"""The backends by their names in `train.backend` and in a stage's `backend`.
 
-What it does not do: list verl and ROLL, which are rendered and not yet launched (`train/backends/render_stage.py`).
+What it does not do: list verl and ROLL, which are only rendered (`train/backends/render_stage.py`).
 """
 
 from __future__ import annotations

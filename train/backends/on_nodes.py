@@ -1,9 +1,9 @@
-"""Runs one command on each of several nodes: a Ray Job is a process on one node, and a stage may span more.
+"""Runs one command on each of several nodes, because a Ray Job is a process on one node.
 
-One idea: as many actors as nodes, each on a node of its own, each running the command in a process of its own. Its `{rank}` becomes the
-node's number, `{ip}` and `{port}` where the processes meet: the first node, and a port that was free on it.
-`python -P -m train.backends.on_nodes SPREAD COMMAND`, SPREAD being JSON: nodes, take (resources of each), labels.
-The first command that fails ends the others, and its exit code is the whole's.
+One idea: one actor per node runs the command in a child process. In the command, `{rank}` becomes the node's number, and `{ip}` and
+`{port}` become the address of the first node and a free port of it, for the rendezvous.
+`python -P -m train.backends.on_nodes SPREAD COMMAND`; SPREAD is JSON: nodes, take (resources of a node), labels.
+The first command that fails ends the others; its exit code is returned.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Any
 from train.backends.remote_sync import RANK
 
 NO_NODES = 75
-"""Exit code where the nodes were not free in time."""
+"""Exit code if the nodes were not free in time."""
 _START_TIMEOUT = "RAY_JOB_START_TIMEOUT_SECONDS"
-"""How long Ray waits for what a job asks for itself; 15 minutes, where the head's environment has nothing else."""
+"""Ray's environment variable for the time that a job waits for resources; default 15 minutes."""
 
 
 class Node:
-    """One node's share of the work."""
+    """The actor on one node."""
 
     def meeting_point(self) -> tuple[str, int]:
-        """The node's address, and a port that is free there now."""
+        """The node's address and a free port."""
         import socket
 
         import ray
@@ -46,7 +46,7 @@ class Node:
 
 
 def run(spread: Mapping[str, Any], command: Sequence[str]) -> int:
-    """Waits until the cluster has the nodes, as long as Ray would, and then for the commands."""
+    """Waits for the nodes, as long as Ray would, then for the commands."""
     import ray
     from ray.util.placement_group import placement_group
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy

@@ -1,12 +1,12 @@
-"""Runs a training stage as a Ray Job: the same entry and spec as everywhere, on the cluster that `train.cluster` or RAY_ADDRESS names.
+"""Runs a training stage as a Ray Job on the cluster that `train.cluster` or RAY_ADDRESS names.
 
-One idea: a job's id is made of the stage's id and its spec, so whoever wants the stage finds its job. A launcher that was killed leaves it
-running, and the next one follows it on; two never get two. Only a job that has ended without a result is followed by another, under the
-next id (`-2`, `-3` ...), and only by the next call.
-The store's folder is the same on all nodes, or a stage's files go through a URL (`train/backends/remote_sync.py`). Logs are asked for
-whole, and from the start, every `POLL_S` seconds: what a stage prints is short.
+One idea: a job's id is made from the stage's id and spec, so every caller finds the stage's job. A job survives a killed launcher, and the
+next launcher follows it; two launchers never start two jobs. Only if a job ended without a result does the next call start another, under
+the next id (`-2`, `-3` ...).
+The store's folder has the same path on all nodes, or a stage's files go through a URL (`train/backends/remote_sync.py`). The whole log is
+fetched every `POLL_S` seconds; it is short.
 
-What it does not do: talk to the cluster itself (`train/backends/ray_jobs.py`), or say what a job is (`train/backends/cluster.py`).
+What it does not do: send requests (`train/backends/ray_jobs.py`), or build the job (`train/backends/cluster.py`).
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from train.backends.base import LOG, RESULT, Backend, FailureKind, Handle, Need,
 from train.backends.cluster import LOGIN, ClusterConfig, job, resources_of
 from train.backends.on_nodes import NO_NODES
 from train.backends.ray_jobs import POLL_S, Job, Jobs, NoAnswer, last_line
-from train.backends.remote_sync import Mirror, inside
+from train.backends.remote_sync import RemoteStore, inside
 from train.spec import METRICS, StageSpec
 
 OLDEST, NEWEST = "2.60", "3"
-"""Ray's versions that jobs are known to run under, as the extra `ray` has them: from, and below."""
+"""Supported versions of Ray (from, below), as in the extra `ray`."""
 _ARRIVAL_S = 10.0
-"""How long a network file system may take to show what a job has written."""
+"""How long a network file system may take to show a job's files."""
 _STOP_S = 20.0
 
 _ADVICE: dict[FailureKind, str] = {
@@ -60,37 +60,37 @@ _OF_ERROR_TYPE: dict[str, FailureKind] = {
 
 
 def check(cluster: ClusterConfig, *, patience_s: float | None = None) -> None:
-    """That a cluster is named, answers, has a version of Ray that is known, and that its `checkpoints` can be written.
+    """Checks that a cluster is configured, answers, runs a supported Ray, and that its `checkpoints` can be written.
 
     Raises:
-        BadInput: none is named, or its Ray is too old or too new; or as `Mirror.check`. NoAnswer: it does not answer.
+        BadInput: no cluster is configured, or its Ray is too old or too new; or as `RemoteStore.check`. NoAnswer: it does not answer.
     """
     version = Jobs(_address(cluster), cluster.patience_s if patience_s is None else patience_s).version()
     with suppress(InvalidVersion):
         if not Version(OLDEST) <= Version(version) < Version(NEWEST):
             raise BadInput(f"the Ray cluster {_address(cluster)} runs Ray {version}; jobs need at least {OLDEST}, and less than {NEWEST}")
     if cluster.checkpoints is not None:
-        Mirror(cluster.checkpoints).check()
+        RemoteStore(cluster.checkpoints).check()
 
 
 @dataclass(frozen=True)
 class RayJob(Handle):
-    """A stage as a job. name: its submission id. body: as it was submitted, or would be now."""
+    """A stage as a job. name: its submission id. body: the request that submits it."""
 
     body: dict[str, Any]
 
 
 class RayBackend(Backend[RayJob]):
-    """Jobs on the cluster that `train.cluster`, or RAY_ADDRESS, names.
+    """Runs stages as jobs on the cluster that `train.cluster` or RAY_ADDRESS names.
 
-    A stage's folder receives spec.json, job.json (what was submitted, and how it ended), log.txt, metrics.jsonl and result.json.
+    A stage's folder gets spec.json, job.json (the job and its end), log.txt, metrics.jsonl and result.json.
     """
 
     def launch(self, spec: StageSpec, folder: Path) -> RayJob | None:
-        """From the first id whose job has not ended without a result. What ends this process while it submits stops the job.
+        """As `Backend.launch`, with the first id whose job did not end without a result. If this process is ended meanwhile, the job stops.
 
         Raises:
-            BadInput: the cluster does not take the job. NoAnswer: the cluster has not answered for `patience_s`.
+            BadInput: the cluster refuses the job. NoAnswer: the cluster has not answered for `patience_s`.
         """
         stage = _Stage(spec, folder, self.cluster)
         if stage.has_arrived():
@@ -113,7 +113,7 @@ class RayBackend(Backend[RayJob]):
         raise AssertionError
 
     def follow(self, handle: RayJob, progress: StepProgress = lambda *_: None) -> None:
-        """Until the job is over.
+        """As `Backend.follow`.
 
         Raises:
             NoAnswer: the cluster has not answered for `patience_s`. StageFailed: the job failed.
@@ -135,7 +135,7 @@ class RayBackend(Backend[RayJob]):
             time.sleep(POLL_S)
 
     def cancel(self, handle: RayJob) -> None:
-        """Waits for the job's end, but not for a cluster that does not answer."""
+        """Waits for the end of the job, unless the cluster does not answer."""
         jobs, end = Jobs(_address(self.cluster), _STOP_S), time.monotonic() + _STOP_S
         with suppress(NoAnswer):
             jobs.stop(handle.name)
@@ -151,7 +151,7 @@ class RayBackend(Backend[RayJob]):
         return needs
 
     def processes(self, spec: StageSpec) -> int:
-        """One a GPU."""
+        """One per GPU."""
         resources = resources_of(self.cluster, spec)
         return max(1, resources.nodes * resources.gpus_per_node)
 
@@ -164,7 +164,7 @@ class RayBackend(Backend[RayJob]):
 
     @contextmanager
     def _cancelled_with_us(self, handle: RayJob) -> Iterator[None]:
-        """Stops the job where this process is asked to end; errors of ours and of the cluster leave it alone."""
+        """Stops the job if this process is asked to end; an error does not stop it."""
         try:
             yield
         except Exception:
@@ -175,7 +175,7 @@ class RayBackend(Backend[RayJob]):
 
 
 def describe_job(spec: StageSpec, folder: Path, cluster: ClusterConfig, *, attempt: int = 1) -> tuple[str, dict[str, Any]]:
-    """The spec as the job reads it, and the job as it is submitted."""
+    """The spec file's text and the body of the job."""
     root, url = spec.store, cluster.checkpoints
     if url is not None:
         moved = {name: inside(root, getattr(spec, name)) for name in ("store", "model_in", "model_out")}
@@ -188,19 +188,19 @@ def describe_job(spec: StageSpec, folder: Path, cluster: ClusterConfig, *, attem
 
 
 class _Stage:
-    """The files of one stage, here and under the cluster's URL."""
+    """Files of a stage, in its folder and under the cluster's URL."""
 
     def __init__(self, spec: StageSpec, folder: Path, cluster: ClusterConfig) -> None:
         self._spec, self._folder, self._cluster = spec, folder, cluster
-        self._mirror = None if cluster.checkpoints is None else Mirror(cluster.checkpoints)
-        self._place = str(inside(spec.store, folder)) if self._mirror else ""
+        self._remote = None if cluster.checkpoints is None else RemoteStore(cluster.checkpoints)
+        self._place = str(inside(spec.store, folder)) if self._remote else ""
 
     def has_arrived(self, within_s: float = 0.0) -> bool:
-        """Whether the result is in the folder, where it is put first if it lies under the URL."""
+        """Whether the result is in the folder; fetches it if it is under the URL."""
         result, end = self._folder / RESULT, time.monotonic() + within_s
         while not result.exists():
-            if self._mirror and self._mirror.has(f"{self._place}/result.json"):
-                self._mirror.fetch_result(self._place, self._folder)
+            if self._remote and self._remote.has(f"{self._place}/result.json"):
+                self._remote.fetch_result(self._place, self._folder)
             elif time.monotonic() >= end:
                 return False
             else:
@@ -208,23 +208,23 @@ class _Stage:
         return True
 
     def prepare(self, spec_text: str) -> None:
-        """Puts the spec, and with a URL all that the stage reads, where the job finds it."""
+        """Writes the spec and, with a URL, sends what the stage reads."""
         for left in (METRICS, LOG):
             (self._folder / left).unlink(missing_ok=True)
         replace_atomically(self._folder / "spec.json", lambda path: path.write_text(spec_text))
-        if self._mirror:
-            self._mirror.send_inputs(self._spec, self._place, self._folder / "spec.json")
+        if self._remote:
+            self._remote.send_inputs(self._spec, self._place, self._folder / "spec.json")
 
     def bring(self, log: str | None) -> None:
-        """Brings log (None: it cannot be had now) and metrics into the folder."""
+        """Writes the log (None: not available now) and the metrics to the folder."""
         if log is not None:
             (self._folder / LOG).write_text(log)
-        if self._mirror:
-            with suppress(HeadraceError):  # of now; the next look shows more
-                self._mirror.fetch_metrics(self._place, self._folder)
+        if self._remote:
+            with suppress(HeadraceError):  # the next call tries again
+                self._remote.fetch_metrics(self._place, self._folder)
 
     def end(self, address: str, body: dict[str, Any], ended: Job) -> None:
-        """Raises StageFailed where the job failed; HeadraceError where its result is not here."""
+        """Raises StageFailed if the job failed; HeadraceError if its result is missing."""
         name, log = body["submission_id"], self._folder / LOG
         if ended.status == "SUCCEEDED":
             self.note(body, status=ended.status)
@@ -245,7 +245,7 @@ class _Stage:
         raise StageFailed(f"{message}; the end of {log}:\n{tail}", kind)
 
     def note(self, body: dict[str, Any], **more: str) -> None:
-        """Of a job that another call has submitted, what that one noted stays: it may have asked for something else."""
+        """Writes job.json. The body of a job that another call submitted stays, because it may differ."""
         record_path, record = self._folder / "job.json", {"address": _address(self._cluster), "job": body}
         if (
             more

@@ -1,7 +1,7 @@
-"""The jobs of one Ray cluster, by its REST API.
+"""Client for the jobs of a Ray cluster, over its REST API.
 
-Five calls of it, and not Ray's own client: that one has no time-outs, lets RAY_ADDRESS win over the address that it is given, says every
-failure as a text, and wants Ray on the machine that runs the flow.
+It makes five calls. Ray's own client is not used: it has no time-outs, prefers RAY_ADDRESS to the given address, reports every failure as a
+text, and needs Ray on the machine that runs the flow.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _OVER = ("SUCCEEDED", "FAILED", "STOPPED")
 
 
 class NoAnswer(HeadraceError):
-    """The cluster does not answer, or not as one does; what runs there may still run."""
+    """The cluster does not answer, or its answer is not Ray's; its jobs may still run."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What the cluster says of a job."""
+    """Status of a job."""
 
     status: str
     message: str
@@ -46,8 +46,9 @@ class Job:
 class Jobs:
     """The jobs of one cluster, by its REST API.
 
-    address: of the dashboard. patience_s: how long it is asked again where it does not answer, has too much to do, or says that something
-    broke. The token that Ray's own clients would show goes along.
+    address: URL of the dashboard.
+    patience_s: how long a request is repeated if the cluster does not answer, is overloaded, or reports a server error.
+    Requests carry the token that Ray's own clients would send.
 
     Raises:
         BadInput: RAY_AUTH_TOKEN_PATH names no file with a token.
@@ -59,7 +60,7 @@ class Jobs:
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
 
     def version(self) -> str:
-        """Of Ray. Raises NoAnswer: what answers there is no Ray."""
+        """Ray's version. Raises NoAnswer: no Ray cluster answers there."""
         status, answer = self._ask("GET", "/api/version")
         if status != 200 or not isinstance(answer, dict) or "ray_version" not in answer:
             raise NoAnswer(f"{self.address} is no dashboard of a Ray cluster (status {status}); it is at port 8265 of the head as a rule")
@@ -74,10 +75,10 @@ class Jobs:
         return Job(answer["status"], str(answer.get("message") or ""), str(answer.get("error_type") or ""), answer.get("driver_exit_code"))
 
     def submit(self, body: dict[str, Any]) -> None:
-        """Submits a job, or finds that its id is taken, which is as good: somebody was faster, or an answer was lost.
+        """Submits a job; does nothing if its id exists (another process was faster, or an answer was lost).
 
         Raises:
-            BadInput: the cluster does not take it.
+            BadInput: the cluster refuses the job.
         """
         status, answer = self._ask("POST", "/api/jobs/", body)
         if status != 200 and self.find(body["submission_id"]) is None:
@@ -87,14 +88,14 @@ class Jobs:
         self._ask("POST", f"/api/jobs/{job_id}/stop")
 
     def log(self, job_id: str) -> str | None:
-        """All that the job has printed so far; None where its node cannot say now."""
+        """The job's output so far; None if its node does not answer."""
         with suppress(NoAnswer):
             status, answer = self._ask("GET", f"/api/jobs/{job_id}/logs", patience_s=0)
             return str(answer["logs"]) if status == 200 and isinstance(answer, dict) and "logs" in answer else None
         return None
 
     def _ask(self, method: str, path: str, body: dict[str, Any] | None = None, *, patience_s: float | None = None) -> tuple[int, Any]:
-        """The status and what was said, as JSON where it is. Raises NoAnswer: there was none in time; a token is wanted."""
+        """Status and decoded answer. Raises NoAnswer: no answer in time, or a token is required."""
         patience_s = self._patience_s if patience_s is None else patience_s
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.address + path, data, self._headers, method=method)
@@ -125,7 +126,7 @@ class Jobs:
 
 
 def _token() -> str | None:
-    """Of the cluster, from where Ray's own clients take it, in their order (Ray's token authentication, "token sources")."""
+    """The cluster's token, from the same places and in the same order as Ray's clients (token authentication, "token sources")."""
     if token := os.environ.get("RAY_AUTH_TOKEN"):
         return token
     token_path = os.environ.get("RAY_AUTH_TOKEN_PATH")
@@ -139,7 +140,7 @@ def _token() -> str | None:
 
 
 def _read(answer: Any) -> Any:
-    """What was said, as JSON where it is; of an error's page, what came before the connection broke: nothing."""
+    """The answer, decoded if it is JSON; empty if the connection breaks while an error page is read."""
     try:
         content: bytes = answer.read()
     except (OSError, HTTPException):
@@ -153,5 +154,5 @@ def _read(answer: Any) -> Any:
 
 
 def last_line(output: Any) -> str:
-    """Of a traceback, what it comes to."""
+    """The last line of a text, such as the message of a traceback."""
     return next((line.strip() for line in reversed(str(output).splitlines()) if line.strip()), "nothing was said")[:300]

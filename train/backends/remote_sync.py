@@ -1,11 +1,11 @@
-"""A store's likeness under a URL, for clusters whose nodes do not see its folder: what a stage reads goes up, what it makes comes down.
+"""Copies a stage's inputs and outputs through a URL, for clusters whose nodes do not see the store's folder.
 
-One idea: the layout is that of the store's folder, so a stage runs in a copy of what it needs as it would in the store, by paths relative
-to it. Up go the catalogue as it is now, the parts of the tables that a stage reads, its spec and its input policy; parts and policies
-only once. The job (`python -P -m train.backends.remote_sync URL FOLDER COMMAND`) copies these to its own disk, runs the command there, and
-sends what that makes: metrics and whole checkpoints while it runs, the model and at last `result.json` when it is done.
+One idea: the files under the URL have the layout of the store, so a stage runs in the copy with relative paths, as in the store. The flow
+sends the catalogue, the parts of the tables that a stage reads, the spec and the input policy (parts and policies only once). The job
+(`python -P -m train.backends.remote_sync URL FOLDER COMMAND`) copies them to its disk, runs the command there, and sends the outputs:
+metrics and complete checkpoints while it runs; the model and, last, `result.json` when it is done.
 
-What it does not do: start jobs (`train/backends/ray.py`), or clear anything away under the URL.
+What it does not do: start jobs (`train/backends/ray.py`), or remove inputs under the URL.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from train.child_process import dying_with_parent
 from train.spec import CHECKPOINTS, METRICS, StageSpec
 
 _READ = ("trajectories", "rollouts")
-"""The lake tables that a stage reads; the others stay where they are."""
+"""Tables of the lake that a stage reads; only these are sent."""
 _CATALOGUE = "catalog.read.duckdb"
 _WHOLE = "stage.json"
-"""Is in a checkpoint that is whole, and is sent last."""
+"""File that marks a complete checkpoint; sent last."""
 _LOOK_S = 5.0
 RANK = "HEADRACE_NODE_RANK"
-"""Of several nodes with one stage, which this is: only the first, 0, sends anything."""
+"""Environment variable with the number of the node; only node 0 sends files."""
 
 
 def inside(root: Path, path: Path | None) -> Path | None:
-    """The path relative to the store; what lies outside it, and must be there on the nodes, as it is."""
+    """The path relative to the store; a path outside the store, which the nodes must have, is returned unchanged."""
     return path.relative_to(root) if path is not None and path.is_relative_to(root) else path
 
 
-class Mirror:
-    """What lies under one URL. Names are relative to it, as paths are to the store.
+class RemoteStore:
+    """The files under one URL. Names are relative to the URL, as paths are to the store.
 
     Raises:
-        BadInput: the driver of such URLs is not installed.
+        BadInput: the driver for this kind of URL is not installed.
     """
 
     def __init__(self, url: str) -> None:
@@ -57,7 +57,7 @@ class Mirror:
             raise BadInput(f"{url}: {' '.join(str(error).split())}") from error
 
     def check(self) -> None:
-        """Raises BadInput: nothing can be written there."""
+        """Raises BadInput if the URL cannot be written."""
         try:
             self._files.makedirs(self._root, exist_ok=True)
             self._files.pipe_file(f"{self._root}/.headrace", b"")
@@ -71,9 +71,9 @@ class Mirror:
     # ---- where the flow runs -------------------------------------------------------------------------------------------
 
     def send_inputs(self, spec: StageSpec, place: str, spec_file: Path) -> None:
-        """Sends what the stage reads. place: its folder; told: the file of its spec, as the job is to read it.
+        """Sends what the stage reads, with a copy of the catalogue from the start: parts that are committed meanwhile are not sent.
 
-        The catalogue is the one of the beginning: whoever commits meanwhile adds parts that are not sent.
+        place: folder of the stage. spec_file: the spec for the job.
         """
         store = Store(spec.store)
         with tempfile.TemporaryDirectory(prefix="headrace-sent-") as scratch:
@@ -88,12 +88,12 @@ class Mirror:
         self._send(spec_file, f"{place}/input/spec.json")
 
     def fetch_metrics(self, place: str, folder: Path) -> None:
-        """The metrics so far, if any."""
+        """Fetches the metrics so far, if any."""
         with suppress(FileNotFoundError):
             self._fetch_whole(f"{place}/{METRICS}", folder / METRICS)
 
     def fetch_result(self, place: str, folder: Path) -> None:
-        """All that a finished stage has made; its `result.json` last."""
+        """Fetches the outputs of a finished stage; `result.json` last."""
         draft = folder / ".model.new"
         shutil.rmtree(draft, ignore_errors=True)
         self._fetch_folder(f"{place}/model", draft)
@@ -106,7 +106,7 @@ class Mirror:
     # ---- where the stage runs ------------------------------------------------------------------------------------------
 
     def fetch_inputs(self, place: str, root: Path) -> None:
-        """Makes `root` a copy of as much of the store as the stage needs."""
+        """Copies what the stage needs of the store to `root`."""
         self._fetch(f"{place}/input/{_CATALOGUE}", root / _CATALOGUE)
         self._fetch(f"{place}/input/spec.json", root / "spec.json")
         spec = StageSpec.model_validate_json((root / "spec.json").read_text())
@@ -119,7 +119,7 @@ class Mirror:
                 self._fetch_folder(name, root / name)
 
     def send_progress(self, place: str, root: Path) -> None:
-        """The metrics so far, and every checkpoint that is whole and not there yet; those that are gone here go there too."""
+        """Sends the metrics so far and new complete checkpoints; removes checkpoints that no longer exist here."""
         if (root / place / METRICS).exists():
             self._send(root / place / METRICS, f"{place}/{METRICS}")
         with suppress(FileNotFoundError):  # a checkpoint that another one has just replaced
@@ -131,7 +131,7 @@ class Mirror:
                 self._remove(name)
 
     def send_result(self, place: str, root: Path) -> None:
-        """All that the stage has made; its `result.json` last."""
+        """Sends the outputs of the stage; `result.json` last."""
         folder = root / place
         self._send_folder(folder / "model", f"{place}/model")
         self._write(f"{place}/model.whole", b"")
@@ -144,7 +144,7 @@ class Mirror:
 
     @contextmanager
     def _reaching(self, name: str) -> Iterator[None]:
-        """Tells whatever a driver raises in one line; a file that is not there passes through."""
+        """Turns a driver's error into a HeadraceError of one line, except FileNotFoundError."""
         try:
             yield
         except (FileNotFoundError, HeadraceError):
@@ -158,7 +158,7 @@ class Mirror:
             self._files.put_file(str(path), f"{self._root}/{name}")
 
     def _send_once(self, path: Path, name: str) -> None:
-        """A file that never changes: of its full size, it is there."""
+        """Sends an immutable file, unless it is there with its full size."""
         with self._reaching(name), suppress(FileNotFoundError):
             if self._files.size(f"{self._root}/{name}") == path.stat().st_size:
                 return
@@ -200,19 +200,19 @@ class Mirror:
 
 
 def _parts(store: Store) -> list[str]:
-    """The files of the lake that a stage may read, relative to the store."""
+    """Paths of the lake's files that a stage may read, relative to the store."""
     return store.query("SELECT path FROM parts WHERE table_name IN (SELECT unnest(?)) ORDER BY path", [list(_READ)])["path"].to_list()
 
 
 def run(url: str, place: str, command: Sequence[str]) -> int:
-    """Runs a stage's command in a copy of what it reads, and sends what it makes; returns its exit code.
+    """Runs a stage's command in a copy of its inputs and sends its outputs; returns the exit code.
 
-    The command ends with this process. Progress that cannot be sent now is sent at the next look; a result that cannot is an error.
+    The command ends with this process. If progress cannot be sent, it is sent later; if the result cannot be sent, that is an error.
     """
-    mirror, sends = Mirror(url), os.environ.get(RANK, "0") == "0"
+    remote, sends = RemoteStore(url), os.environ.get(RANK, "0") == "0"
     with tempfile.TemporaryDirectory(prefix="headrace-job-") as scratch:
         root = Path(scratch)
-        mirror.fetch_inputs(place, root)
+        remote.fetch_inputs(place, root)
         process = subprocess.Popen(command, cwd=root, preexec_fn=dying_with_parent())  # noqa: PLW1509 (it execs at once)
         code = None
         while code is None:
@@ -220,16 +220,16 @@ def run(url: str, place: str, command: Sequence[str]) -> int:
                 code = process.wait(_LOOK_S)
             if sends:
                 try:
-                    mirror.send_progress(place, root)
+                    remote.send_progress(place, root)
                 except (HeadraceError, FileNotFoundError) as error:
                     print(f"{error}; the stage goes on", file=sys.stderr, flush=True)
         if code == 0 and sends:
-            mirror.send_result(place, root)
+            remote.send_result(place, root)
     return code if code >= 0 else 128 - code
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command's own exit code; 1 where the URL failed, 2 where it cannot be used."""
+    """The command's exit code; 1 if the URL failed, 2 if it cannot be used."""
     url, place, *command = arguments
     try:
         return run(url, place, command)

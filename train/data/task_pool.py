@@ -1,14 +1,13 @@
-"""Where the cascade's tasks come from: siblings of frames that the funnel kept, and of frames that blueprints made.
+"""Draws the cascade's tasks: siblings of frames from queries and from blueprints.
 
-One idea: a *source* is a frame with its origin and its division; tasks are drawn from sources in turn, so that queries give three in five
-of them, each as many as the others: no single query more than 5 %, as long as there are twelve or more queries (with fewer, each gives
-more). A sibling is a function of its frame, its index and its use, so any set of tasks can be drawn again, and sets of different uses
-never meet: the solver keeps their world seeds and individuals apart, and a task whose frame names no individual, which may read the same
-in every world, goes to one use by a hash of what it shows.
-Held-out frames are sources only if no seed or probe frame asks for the same, individuals aside: where siblings of `close_order(o17)` are
-trained on, `close_order(o42)` is held out in name alone.
+One idea: a *source* is a frame with its origin and division. Tasks are drawn from the sources in turn; three of five come from queries, and
+every query gives equally many: with twelve or more queries, none gives more than 5 %. A sibling is a function of its frame, index and use,
+so any set of tasks can be drawn again. Sets of different uses are disjoint: the solver separates their world seeds and individuals; a task
+whose frame names no individual may read the same in every world, so a hash of its content decides its use.
+A held-out frame is a source only if no seed or probe frame has the same need, individuals aside: if training uses siblings of
+`close_order(o17)`, then `close_order(o42)` is not really held out.
 
-What it does not do: keep anything; the cascade writes what it draws.
+What it does not do: write tasks; the cascade does.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from synth.worlds import WORLDS
 
 Use = Literal["train", "eval_in", "eval_out"]
 FIRST_INDEX = 1_000
-"""Siblings of lower index are for whoever admits a frame (the funnel, synthesis)."""
+"""First index of the cascade's siblings; lower indices belong to the admission of frames (funnel, synthesis)."""
 _MISSES = 24
 _TURNS = (0, 1, 0, 1, 0)
 
 
 @dataclass(frozen=True)
 class Source:
-    """A frame and where it came from: exactly one of query_id and blueprint_id is set."""
+    """A frame and its origin: exactly one of query_id and blueprint_id is set."""
 
     frame: Frame
     division: Division
@@ -44,11 +43,11 @@ class Source:
 
 
 def sources(store: Store, *, worlds: Sequence[str], max_difficulty: int) -> list[Source]:
-    """All frames of admitted tasks in these worlds up to a difficulty, in a fixed order; a frame of both origins counts as a query's.
+    """Frames of admitted tasks in these worlds up to a difficulty, in a fixed order; a frame of both origins counts as a query's.
 
-    A held-out frame is left out where a seed or probe frame, of any difficulty, has the same need.
-    Siblings, which the cascade itself adds to the store, are told by their slots: they are not those of their frame. So the answer does
-    not depend on how far a cascade has come.
+    A held-out frame is left out if a seed or probe frame, of any difficulty, has the same need.
+    The siblings that the cascade adds to the store are left out: their slots differ from those of their frame. So the result does not
+    depend on the progress of a cascade.
     """
     rows = store.query(
         """SELECT frame_id, world, intent, json_extract(spec, '$.slots')::VARCHAR AS slots, division, difficulty, query_id, blueprint_id
@@ -67,7 +66,7 @@ def sources(store: Store, *, worlds: Sequence[str], max_difficulty: int) -> list
 
 
 def need(frame: Frame) -> str:
-    """World, intent, and the slots that name no individual: frames of equal needs have siblings of one distribution."""
+    """World, intent, and the slots that name no individual, as JSON: frames with equal needs have siblings of one distribution."""
     individuals = _individuals(frame)
     return canonical_json([frame.world, frame.intent, {name: value for name, value in frame.slots.items() if name not in individuals}])
 
@@ -75,12 +74,12 @@ def need(frame: Frame) -> str:
 def draw(
     sources: Sequence[Source], count: int, *, use: Use, language: Language, first_index: int = FIRST_INDEX, fewest: int | None = None
 ) -> list[Task]:
-    """`count` distinct tasks, three from queries for every two from blueprints (from one kind alone where the other has no source).
+    """`count` distinct tasks, three from queries for every two from blueprints; from one kind alone if the other has no source.
 
-    fewest: where the sources cannot give `count`, all that they give will do from this number on (None: `count`).
+    fewest: smallest number of tasks that is accepted if the sources cannot give `count`; None: `count`.
 
     Raises:
-        HeadraceError: the sources cannot give so many.
+        HeadraceError: the sources give too few.
     """
     fewest = count if fewest is None else fewest
     kinds = [kind for kind in ([s for s in sources if s.query_id], [s for s in sources if s.blueprint_id and not s.query_id]) if kind]
@@ -104,15 +103,15 @@ def draw(
 
 
 def what_it_shows(task: Task) -> str:
-    """A hash of a task's opening, plan and answer: all that a policy could have learnt by heart. Equal in worlds of different seeds."""
+    """Hash of a task's opening, plan and answer, which a policy could memorise; it does not depend on the world's seed."""
     return content_id("shown", [message.to_openai() for message in task.messages], task.plan.model_dump(mode="json"))
 
 
 def fresh(frame: Frame, index: int, *, language: Language, use: Use, origin: Source | Task) -> Task:
-    """Sibling `index` of a frame, of those that `use` may see; it has its origin's division, query and blueprint.
+    """Sibling `index` of a frame for this use, with its origin's division, query and blueprint.
 
     Raises:
-        NotAdmitted: no seed gave a task, or this one is kept for another use.
+        NotAdmitted: no seed gave a task, or the task is set aside for another use.
     """
     task = sibling(
         WORLDS[frame.world],
@@ -131,12 +130,12 @@ def fresh(frame: Frame, index: int, *, language: Language, use: Use, origin: Sou
 
 
 def _individuals(frame: Frame) -> set[str]:
-    """Names of its intent's slots that name an individual."""
+    """Names of the intent's slots that name an individual."""
     return {slot.name for slot in WORLDS[frame.world].intents[frame.intent].slots if slot.is_entity}
 
 
 def _siblings(sources: Sequence[Source], use: Use, language: Language, first_index: int) -> Iterator[Task]:
-    """Siblings of each source in turn, index by index; a source that misses several times running is dropped."""
+    """Siblings of the sources in turn, index by index; a source that fails `_MISSES` times in a row is dropped."""
     misses = [0] * len(sources)
     for index in itertools.count(first_index):
         alive = [position for position, missed in enumerate(misses) if missed < _MISSES]

@@ -1,7 +1,7 @@
-"""Conversations as tokens and labels: which of the assistant's turns are learned from.
+"""Tokens and labels of conversations: which of the assistant's turns are learned.
 
-One idea: a conversation stays whole, so that a later turn is learned in the context in which it was written; a rule says of each of the
-assistant's turns whether it is learned itself. What a turn that erred wrote is context, and no example.
+One idea: a conversation stays whole, so that each turn is learned in its original context. A rule decides for each assistant turn whether
+it is learned; a turn with an error remains as context.
 Source: ROME, arXiv 2512.24873, equations 1 and 2 (m_k, the part about errors).
 """
 
@@ -15,9 +15,9 @@ from storage.errors import BadInput
 from storage.records import JSON, Message, is_error
 
 IGNORED = -100
-"""The label of a token that is not learned."""
+"""Label of a token that is not learned."""
 TurnRule = Callable[[Sequence[Message]], list[bool]]
-"""A conversation -> whether each of its assistant's messages is learned, in their order."""
+"""A conversation -> for each assistant message, whether it is learned."""
 
 
 def every_turn(messages: Sequence[Message]) -> list[bool]:
@@ -25,7 +25,7 @@ def every_turn(messages: Sequence[Message]) -> list[bool]:
 
 
 def turns_without_errors(messages: Sequence[Message]) -> list[bool]:
-    """A turn erred if a call of it was answered by an error, or if what should be a call is none."""
+    """A turn erred if a call of it returned an error, or if its call is malformed."""
     return [not _has_erred(messages, place) for place, message in enumerate(messages) if message.role == "assistant"]
 
 
@@ -40,14 +40,14 @@ def _has_erred(messages: Sequence[Message], place: int) -> bool:
 
 
 LEFT_OUT: Mapping[Literal["nothing", "erred"], TurnRule] = {"nothing": every_turn, "erred": turns_without_errors}
-"""What SFT may be told to leave out, and what is learned then."""
+"""Values of `leave_out`, and their rules."""
 
 
 def marking_template(tokenizer: Any) -> str | None:
-    """A chat template that marks what the assistant writes: TRL's version of the tokenizer's own; None where that one marks it itself.
+    """TRL's version of the tokenizer's chat template, which marks the assistant's text; None if the tokenizer's template marks it.
 
     Raises:
-        BadInput: TRL has none.
+        BadInput: TRL has no version of it.
     """
     from trl.chat_template_utils import get_training_chat_template, has_generation_markers
 
@@ -71,14 +71,13 @@ def learned_tokens(
     tools: Sequence[Mapping[str, JSON]] = (),
     template: str | None = None,
 ) -> dict[str, list[int]]:
-    """`input_ids` of the whole conversation, and `labels`: the same where the assistant wrote what the rule wants learned (its end of turn
-    included), IGNORED elsewhere.
+    """`input_ids` of the conversation, and `labels`: the same ids in learned assistant turns (end of turn included), IGNORED elsewhere.
 
-    tools: on offer, in OpenAI's form. template: other than the tokenizer's (`marking_template`).
-    Arguments of calls stay JSON strings: as nested values they would be written in another form than the policy's.
+    tools: available tools in OpenAI form. template: replaces the tokenizer's (`marking_template`).
+    Arguments of calls stay JSON strings; as nested values, the template would format them differently from the policy.
 
     Raises:
-        BadInput: there are more tokens than `longest`; or the chat template does not mark the assistant's turns as it should.
+        BadInput: there are more than `longest` tokens, or the chat template does not mark the assistant's turns.
     """
     rendered = tokenizer.apply_chat_template(
         [_plain(message) for message in messages],

@@ -1,10 +1,9 @@
-"""Credit: which tokens of a trajectory count, and how much of its advantage each has.
+"""Credit: which tokens of a trajectory count, and with which weight.
 
-One idea: a credit is a function of a whole step. It sees every row before any is left out, and gives two matrices: tokens outside the mask
-are in no sum and no denominator, as if nobody had written them; weights only scale. So credits compose: `combine` multiplies both.
-An algorithm that comes later is an entry of `CREDITS`; the trainer needs no change.
+One idea: a credit is a function of a whole step, before any row is left out. It gives two matrices: a mask and weights. Tokens outside the
+mask enter no sum and no denominator; weights only scale. A new algorithm is an entry of `CREDITS`; the trainer needs no change.
 
-What it does not do: change what a trajectory is worth (`train/rl/rewards.py`), or how a token's ratio is made (`train/rl/losses.py`).
+What it does not do: change a trajectory's reward (`train/rl/rewards.py`) or a token's ratio (`train/rl/losses.py`).
 """
 
 from __future__ import annotations
@@ -19,11 +18,13 @@ from train.spec import CreditName
 
 @dataclass(frozen=True)
 class CreditBatch:
-    """A step's trajectories, B rows of T tokens after the prompt, padded at the end.
+    """A step's trajectories: B rows of T tokens after the prompt, padded at the end.
 
-    mask: 1 where the policy wrote the token, [B, T]. turns: which of the row's turns it was in, from 0, else -1, [B, T].
-    erred: whether a call of that turn failed, or it was malformed, [B, T].
-    advantages: [B]. logps: of the policy that sampled, where the mask is 1, [B, T].
+    mask: 1 if the policy wrote the token, [B, T].
+    turns: number of the row's turn, from 0; -1 outside the mask, [B, T].
+    erred: whether a call of the token's turn failed or was malformed, [B, T].
+    advantages: of the rows, [B].
+    logps: log-probabilities of the sampling policy, where the mask is 1, [B, T].
     """
 
     mask: torch.Tensor
@@ -34,11 +35,11 @@ class CreditBatch:
 
 
 Credit = Callable[[CreditBatch], tuple[torch.Tensor, torch.Tensor]]
-"""-> weights [B, T], and the mask [B, T] of what counts: 1 at most where the policy wrote."""
+"""-> weights [B, T], and the mask [B, T] of the tokens that count, a subset of the batch's mask."""
 
 
 def turns_of(mask: torch.Tensor) -> torch.Tensor:
-    """Which run of ones each token of a mask is in, from 0; -1 where the mask is 0. An observation stands between any two turns."""
+    """Number of the run of ones that each token is in, from 0; -1 where the mask is 0. Observations separate the turns."""
     written = mask.bool()
     starts = written.clone()
     starts[:, 1:] &= ~written[:, :-1]
@@ -46,7 +47,7 @@ def turns_of(mask: torch.Tensor) -> torch.Tensor:
 
 
 def erred_of(turns: torch.Tensor, erred: Sequence[Sequence[bool]]) -> torch.Tensor:
-    """What is known of each row's turns, spread over their tokens; a turn that nothing is known of did not err."""
+    """The error flags of each row's turns, per token; a turn without a flag did not err."""
     mask = torch.zeros_like(turns, dtype=torch.bool)
     for row, flags in enumerate(erred):
         for turn, is_wrong in enumerate(flags):
@@ -56,27 +57,14 @@ def erred_of(turns: torch.Tensor, erred: Sequence[Sequence[bool]]) -> torch.Tens
 
 
 def uniform(batch: CreditBatch) -> tuple[torch.Tensor, torch.Tensor]:
-    """Every token that the policy wrote has the whole advantage of its row."""
+    """Every token of the policy has weight 1."""
     return torch.ones_like(batch.mask, dtype=torch.float32), batch.mask
 
 
 def errors_unrewarded(batch: CreditBatch) -> tuple[torch.Tensor, torch.Tensor]:
-    """`uniform`, but that turns that erred count only where they are held against the policy: a success makes no failed call likelier."""
+    """`uniform`, but turns with an error count only if the advantage is negative: a success must not make a failed call likelier."""
     weights, mask = uniform(batch)
     return weights, mask * ~(batch.erred & (batch.advantages > 0).unsqueeze(1))
-
-
-def combine(*credits: Credit) -> Credit:
-    """Products of their weights and of their masks; no credit at all is `uniform`."""
-
-    def product(batch: CreditBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        weights, mask = uniform(batch)
-        for credit in credits:
-            others, learned = credit(batch)
-            weights, mask = weights * others, mask * learned
-        return weights, mask
-
-    return product
 
 
 CREDITS: Mapping[CreditName, Credit] = {"uniform": uniform, "errors_unrewarded": errors_unrewarded}

@@ -1,13 +1,13 @@
-"""Losses of RL: what sampled tokens, and how much better their trajectories did than others, are turned into.
+"""Losses of RL.
 
-One idea: a loss is data. With w the weights of credit and A the advantages, every one of them is an average over tokens t of
+One idea: a loss is data. With the credit weights w and the advantages A, every loss is an average over tokens t of
 
     -min(s_t A w_t, clip(s_t, 1 - low, 1 + high) A w_t) + beta (exp(d_t) - d_t - 1),  d_t = log ref_t - log pi_t
 
-and they differ in how A is scaled, in the ratio s_t of the policy to the one that sampled, in its bounds, and in what is averaged over.
-Denominators are those of a whole step, so that rows may be left out, and a step be cut in parts, without any change of its gradient.
+Losses differ in the scale of A, in the ratio s_t of the policy to the sampling policy, in the bounds of s_t, and in the average.
+The denominators are those of the whole step, so that rows may be left out, and a step split into parts, with the same gradient.
 
-What it does not do: say which tokens count, and how much (`train/rl/credit.py`), or what a trajectory is worth (`train/rl/rewards.py`).
+What it does not do: choose and weigh tokens (`train/rl/credit.py`), or score trajectories (`train/rl/rewards.py`).
 Sources: GRPO arXiv 2402.03300, DAPO 2503.14476, Dr. GRPO 2503.20783, GSPO 2507.18071, Lite PPO 2508.08221; definition P9.
 """
 
@@ -22,7 +22,7 @@ import torch
 from train.spec import LossName, RatioName
 
 Ratio = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""(log ratio of the policy to the one that sampled [B, T], 0 where the mask is 0; the mask [B, T]) -> logarithms of s_t [B, T]."""
+"""(log ratio of the policy to the sampling policy [B, T], 0 where the mask is 0; the mask [B, T]) -> logarithm of s_t [B, T]."""
 Average = Literal["tokens", "rows", "constant"]
 
 
@@ -30,12 +30,12 @@ Average = Literal["tokens", "rows", "constant"]
 class Loss:
     """A preset.
 
-    scale: by what rewards minus their group's mean are divided: standard deviation of the group, of the batch, or 1.
-    average: over all tokens of a step; over a row's tokens, then over rows; or a sum over tokens / (rows x the most tokens of a row).
-    ratio, clip_low, clip_high: s_t and its bounds, where the settings name no others.
-    alike_std: a group whose rewards have a smaller standard deviation teaches nothing.
-    resample_rounds: how often such groups are replaced by further fresh tasks, at most, where the settings do not say.
-    has_baseline: if not, A is the reward itself, and only what has one above 0 is learned from.
+    scale: divisor of the centred rewards: standard deviation of the group, of the batch, or 1.
+    average: tokens: over all tokens of a step. rows: over a row's tokens, then over rows. constant: sum of tokens / (rows x longest row).
+    ratio, clip_low, clip_high: defaults of s_t and its bounds.
+    min_std: a group whose rewards have a smaller standard deviation is not learned from.
+    resample_rounds: default for the most times that such groups are replaced by fresh tasks.
+    has_baseline: False: A is the reward itself, so only rollouts with a reward above 0 are learned from.
     """
 
     scale: Literal["group", "batch", "none"]
@@ -43,7 +43,7 @@ class Loss:
     ratio: RatioName = "token"
     clip_low: float = 0.2
     clip_high: float = 0.2
-    alike_std: float = 1e-6
+    min_std: float = 1e-6
     resample_rounds: int = 0
     has_baseline: bool = True
 
@@ -53,14 +53,14 @@ LOSSES: Mapping[LossName, Loss] = {
     "grpo": Loss("group", "rows"),
     "dapo": Loss("group", "tokens", clip_high=0.28, resample_rounds=2),
     "dr_grpo": Loss("none", "constant"),
-    "gspo": Loss("group", "rows", ratio="sequence", clip_low=3e-4, clip_high=4e-4, alike_std=0.05, resample_rounds=2),
+    "gspo": Loss("group", "rows", ratio="sequence", clip_low=3e-4, clip_high=4e-4, min_std=0.05, resample_rounds=2),
     "rft": Loss("none", "tokens", ratio="unweighted", has_baseline=False),
 }
 
 
 @dataclass(frozen=True)
 class Objective:
-    """A loss with what the settings say of it; the ratio is a function already."""
+    """A loss with the values of the settings."""
 
     average: Average
     ratio: Ratio
@@ -71,9 +71,11 @@ class Objective:
 
 @dataclass(frozen=True)
 class Whole:
-    """What a step's losses are divided by, all of its parts and idle rows included.
+    """Denominators of a step, over all its parts and idle rows.
 
-    tokens: that count. rows: trajectories. longest: the most tokens that a policy may write in one.
+    tokens: tokens that count.
+    rows: trajectories.
+    longest: most tokens that a policy may write in a trajectory.
     """
 
     tokens: float
@@ -83,7 +85,7 @@ class Whole:
 
 @dataclass(frozen=True)
 class TokenLosses:
-    """Of every token, [B, T]: its loss, its ratio s_t, and whether the clip cuts its gradient off. kl: to the reference, where beta > 0."""
+    """Per token, [B, T]: loss, ratio s_t, and whether the clip sets its gradient to 0. kl: to the reference policy, if beta > 0."""
 
     losses: torch.Tensor
     ratios: torch.Tensor
@@ -100,9 +102,9 @@ def token_losses(
     objective: Objective,
     ref_logps: torch.Tensor | None = None,
 ) -> TokenLosses:
-    """The formula above; all but `advantages` [B] are [B, T].
+    """The formula above; all arguments are [B, T], `advantages` is [B].
 
-    old_logps: of the policy that sampled; None: it was this one, so that s_t = 1. weights, mask: of credit. ref_logps: needed if beta > 0.
+    old_logps: of the sampling policy; None: it is this policy, so s_t = 1. weights, mask: from credit. ref_logps: required if beta > 0.
     """
     old_logps = logps.detach() if old_logps is None else old_logps
     ratios = torch.exp(objective.ratio((logps - old_logps) * mask, mask))
@@ -118,14 +120,14 @@ def token_losses(
 
 
 def average_loss(losses: torch.Tensor, mask: torch.Tensor, average: Average, whole: Whole) -> torch.Tensor:
-    """A part's share in the loss of a step: the shares of all parts add up to it."""
+    """A part's share of the step's loss; the shares of all parts add up to it."""
     if average == "rows":
         return ((losses * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1.0)).sum() / whole.rows
     return (losses * mask).sum() / (whole.tokens if average == "tokens" else whole.rows * whole.longest)
 
 
 def divergence(log_ratio: torch.Tensor) -> torch.Tensor:
-    """exp(d) - d - 1, never negative: over samples of p, with d = log q - log p, its mean is KL(p || q) (Schulman's k3)."""
+    """exp(d) - d - 1, never negative. Its mean over samples of p, with d = log q - log p, is KL(p || q) (Schulman's k3)."""
     return torch.exp(log_ratio) - log_ratio - 1
 
 
@@ -138,17 +140,17 @@ def token_ratio(log_ratio: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 
 def sequence_ratio(log_ratio: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """GSPO's: the geometric mean of a row's token ratios, with the gradient of each token's own (section 4.3 of the paper).
+    """GSPO's: the geometric mean of a row's token ratios, with the gradient of each token's ratio (section 4.3).
 
-    Where all tokens of a row weigh the same, the gradient of the row's mean is that of the plain sequence ratio; where credit weighs them
-    differently, each token has its own weight, which the plain one would average away.
+    If all tokens of a row have the same weight, the gradient of the row's mean equals that of the plain sequence ratio. If credit gives them
+    different weights, each token uses its weight, which the plain ratio would average.
     """
     mean = (log_ratio * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(min=1.0)
     return mean.detach() + log_ratio - log_ratio.detach()
 
 
 def no_ratio(log_ratio: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """1, with the gradient of the log-likelihood: whoever sampled, what is learned is its negative, weighted by the advantage."""
+    """1, with the gradient of the log-likelihood: the loss is the negative log-likelihood, weighted by the advantage."""
     return log_ratio - log_ratio.detach()
 
 

@@ -1,13 +1,13 @@
 """Reinforcement learning: TRL's `GRPOTrainer`, fed by our own rollouts through `rollout_func`, with losses of our own.
 
-One idea: a verifiable task is free, so no task is ever repeated: a `TaskSource` gives step after step fresh ones, each is rolled out a
-few times in live worlds, and what is learned is which of a task's draws did better than the others.
-Rows that nothing is learned from (no advantage, as where all draws of a task succeeded, or none) are left out before the forward pass,
-which halves the cost of a step and changes no gradient, because every loss is divided by what the whole batch has (`train/rl/losses.py`).
-What counts as better is `RLSettings.reward` (`train/rl/rewards.py`). Outcomes that are nobody's merit (`infra_failure`) have no reward: TRL
-leaves them out of the group's mean.
-A batch that the policy of now has played needs no ratio; one that an earlier policy has played, as at the second of `updates_a_batch`, is
-stale: then the log-probabilities that were sampled are the old ones.
+One idea: verifiable tasks are free, so no task is repeated: a `TaskSource` gives fresh tasks at every step. Each is rolled out several
+times in live worlds, and the policy learns from the draws that did better than the others of the same task.
+Rows without an advantage (all draws of a task succeeded, or none) are left out before the forward pass. That halves the cost of a step and
+changes no gradient, because the denominators are those of the whole batch (`train/rl/losses.py`).
+The reward is `RLSettings.reward` (`train/rl/rewards.py`). Failures of the infrastructure have no reward, and TRL leaves them out of the
+group's mean.
+A batch of the current policy needs no ratio. A batch of an earlier policy (also at the second of `updates_a_batch`) is stale: its sampled
+log-probabilities are the old ones.
 """
 
 from __future__ import annotations
@@ -40,18 +40,17 @@ os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 from trl import GRPOConfig, GRPOTrainer  # after the variable that it reads
 
 Watch = Callable[[Batch], None]
-"""Is told of every batch that is learned from."""
+"""Called with every batch."""
 FIGURES = ("step", "reward", "idle_share", "loss", "entropy", "learning_rate", "mean_ratio", "clipped_share", "sampled_kl")
-"""Of a step. idle_share: rows that nothing is learned from; of the others' tokens: mean entropy, mean ratio to the policy that sampled, how
-many the clip cuts off, and the divergence from that policy."""
+"""Metrics of a step. idle_share: share of rows without an advantage. For the tokens of the other rows: mean entropy, mean ratio to the
+sampling policy, share of clipped tokens, and KL divergence from the sampling policy."""
 
 
 class PolicyTrainer(GRPOTrainer):
-    """TRL's trainer with our objective and credit, computing nothing for rows that nothing is learned from, nor for padding that only they
-    needed.
+    """TRL's trainer with our objective and credit. It skips rows without an advantage, and the padding that only they need.
 
     Args:
-        settings: name loss, ratio and credit. rollout_func: `_Rollouts`, which keep the batch that they gave.
+        settings: give loss, ratio and credit. rollout_func: a `_Rollouts`, which holds the current batch.
     """
 
     def __init__(self, *, settings: RLSettings, **arguments: Any) -> None:
@@ -63,7 +62,7 @@ class PolicyTrainer(GRPOTrainer):
         """None: a checkpoint is no model to be published."""
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, torch.Tensor]:
-        """TRL's rows, each token with its credit; where the batch is stale, with the log-probabilities that it was sampled with."""
+        """TRL's rows with credit and, if the batch is stale, the sampled log-probabilities."""
         rows: dict[str, torch.Tensor] = super()._generate_and_score_completions(inputs)
         batch = self.rollout_func.batch
         rewards = [row.learned for row in batch.rows]
@@ -80,12 +79,12 @@ class PolicyTrainer(GRPOTrainer):
         return rows
 
     def _advantages(self, advantages: torch.Tensor, rewards: Sequence[float | None]) -> torch.Tensor:
-        """TRL's, but 0 in groups that hardly differ; of a loss without a baseline the rewards."""
+        """TRL's advantages, but 0 in groups whose rewards hardly differ; the rewards, if the loss has no baseline."""
         if not self._loss.has_baseline:
             return torch.tensor([reward or 0.0 for reward in rewards], device=advantages.device)
         draws = self.num_generations
         groups = (rewards[start : start + draws] for start in range(0, len(rewards), draws))
-        is_uniform = torch.tensor([hardly_differ(group, self._loss.alike_std) for group in groups], device=advantages.device)
+        is_uniform = torch.tensor([hardly_differ(group, self._loss.min_std) for group in groups], device=advantages.device)
         return advantages.masked_fill(is_uniform.repeat_interleave(draws), 0.0)
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
@@ -118,7 +117,7 @@ class PolicyTrainer(GRPOTrainer):
         return average_loss(losses.losses, mask, self._objective.average, whole)
 
     def _busy(self, inputs: dict[str, Any]) -> torch.Tensor:
-        """Of every row, whether anything is learned from it. A reference policy has something to say of all of them."""
+        """Whether each row contributes to the loss. With a reference policy, all rows do."""
         if self._objective.beta:
             return torch.ones_like(inputs["advantages"], dtype=torch.bool)
         counts = (inputs["weights"] * inputs["completion_mask"] * inputs["tool_mask"]).any(dim=1)
@@ -131,7 +130,7 @@ class PolicyTrainer(GRPOTrainer):
 
 
 def objective(settings: RLSettings) -> Objective:
-    """The loss that the settings name, with what they say otherwise."""
+    """The loss of the settings, with their overrides."""
     loss = LOSSES[settings.loss]
     return Objective(
         average=loss.average,
@@ -143,7 +142,7 @@ def objective(settings: RLSettings) -> Objective:
 
 
 def _trim_rows(inputs: dict[str, Any], busy: torch.Tensor) -> dict[str, Any]:
-    """The rows that are busy, without padding that none of them needs: prompts are padded at their head, answers at their tail."""
+    """The busy rows without needless padding: prompts are padded at the head, answers at the tail."""
     rows = {name: value[busy] for name, value in inputs.items() if value.dim()}
     head = int(rows["prompt_mask"].any(dim=0).long().argmax())
     tail = int(rows["completion_mask"].sum(dim=1).max())
@@ -152,9 +151,9 @@ def _trim_rows(inputs: dict[str, Any], busy: torch.Tensor) -> dict[str, Any]:
 
 
 class _Rollouts:
-    """TRL's `rollout_func`: prompts are step numbers, one a row of that step's batch. Who asks for a step again is given the same batch.
+    """TRL's `rollout_func`. Prompts are step numbers, one per row of the step's batch. The same step gives the same batch again.
 
-    batch: the last one that was given.
+    batch: the last batch.
     """
 
     batch: Batch
@@ -181,7 +180,7 @@ class _Rollouts:
 
 
 def outcome(prompts: Any, completions: Any, outcome_reward: list[float | None], **_: Any) -> list[float | None]:
-    """What `_Rollouts` found, None where a rollout was spoilt by us."""
+    """TRL's reward function: the rewards of `_Rollouts`; None if the infrastructure failed."""
     return outcome_reward
 
 
@@ -199,12 +198,15 @@ def train_rl(
     live: Path | None = None,
     queue: RolloutQueue | None = None,
 ) -> list[dict[str, float]]:
-    """Trains `model` in place; returns one row of metrics a step (`FIGURES`, and `kl` where there is a `beta`).
+    """Trains `model` in place; returns one row of metrics per step (`FIGURES`, and `kl` if there is a `beta`).
 
-    source: gives `settings.tasks_a_step` tasks a step. scratch: a folder that TRL may write to. watch: sees every step's
-    rollouts. checkpoints: are kept, and the last one is gone on from; None: there are none. live: a file that gets these rows as they come.
-    queue: gives the batches, and figures of each (`train.queue.METRICS`); None: they are played here, in turn.
-    With a `beta`, `model` must have been loaded from a folder, which is read again.
+    source: gives `settings.tasks_a_step` tasks per step.
+    scratch: folder for TRL's files.
+    watch: called with every step's batch.
+    checkpoints: saves checkpoints and resumes from the last; None: no checkpoints.
+    live: file that gets the rows during training.
+    queue: gives batches and their metrics (`train.rl.queue.METRICS`); None: batches are played here, in turn.
+    With a `beta`, `model` must come from a folder, which is read again.
 
     Raises:
         BadInput: there are several processes; here, the one that learns also plays.
@@ -237,7 +239,7 @@ def train_rl(
 
 
 def _playing(engine: HFEngine, source: TaskSource, settings: RLSettings, seed: int) -> Callable[[int], Batch]:
-    """Plays a step's batch here, by the policy of now."""
+    """A function that plays a step's batch in this process, with the current policy."""
 
     def play(step: int) -> Batch:
         return play_batch(engine, source(step), settings, step=step, updates=step, seed=seed, others=partial(source, step))
@@ -246,7 +248,7 @@ def _playing(engine: HFEngine, source: TaskSource, settings: RLSettings, seed: i
 
 
 def _arguments(settings: RLSettings, seed: int, scratch: Path, checkpoints: Checkpoints | None) -> GRPOConfig:
-    """What TRL is told. Its steps are updates, ours are batches."""
+    """TRL's configuration. TRL's steps are updates, ours are batches."""
     passes = settings.updates_a_batch
     updates = settings.max_steps * passes
     saving = {"save_strategy": "steps", "save_steps": settings.checkpoint_steps * passes} if checkpoints else {}

@@ -1,6 +1,7 @@
-"""Batches of whole trajectories: what RL learns from at one step, as plain data that any process may have made.
+"""Batches of trajectories, as plain data that any process can produce.
 
-One idea: playing and learning meet in a `Batch` alone. It says which policy played it, so that who learns from it can tell how stale it is.
+One idea: `Batch` is the only interface between playing and learning. It names the version of the policy that played it, so that the trainer
+knows how stale it is.
 
 What it does not do: draw tasks (`train/rl/task_sampler.py`), or learn (`train/rl/rl.py`).
 """
@@ -23,14 +24,17 @@ from train.spec import RLSettings
 
 class TaskSource(Protocol):
     def __call__(self, step: int, again: int = 0) -> Sequence[Task]:
-        """The fresh tasks of a step, from 0: always the same ones for the same number. again: as many others, for the n-th time."""
+        """Fresh tasks of a step (from 0), always the same ones. again: number of a further draw, which gives other tasks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One trajectory: what the verifier said of it, what is to be learned from (None: nothing), and its tokens.
+    """One trajectory.
 
-    erred: of each turn in the trace, whether a call of it failed, or it was malformed.
+    outcome, reward: of the verifier.
+    learned: the reward that RL learns from; None if there is none.
+    trace: tokens.
+    erred: for each turn in the trace, whether a call of it failed or was malformed.
     """
 
     task_id: str
@@ -43,11 +47,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The rollouts of a step, a task's draws side by side.
+    """The rollouts of a step; draws of a task are adjacent.
 
-    updates: how many batches the policy that played them had learned from. left_out: rollouts that are not learned from, because those of
-    their tasks hardly differed, and others were played instead. parents: of each task that of the split whose sibling it is; empty where
-    the process that drew the tasks is the only one that counts them.
+    updates: version of the policy that played them: the number of batches that it had learned from.
+    left_out: rollouts that were replaced, because the rewards of their task hardly differed.
+    parents: id of a task -> id of the split's task whose sibling it is; empty if the process that drew the tasks also counts the rollouts.
     """
 
     step: int
@@ -69,8 +73,8 @@ def play_batch(
 ) -> Batch:
     """`settings.draws` rollouts of each task.
 
-    others: further fresh tasks, for the n-th time, n from 1 to the rounds of resampling that the settings, or the loss, name. They stand in
-        for tasks whose rollouts hardly differ, where their own do.
+    others: gives further fresh tasks for resampling round n, from 1. They replace tasks whose rewards hardly differ, if their own rewards
+        differ.
 
     Raises:
         HeadraceError: no rollout could be rated.
@@ -82,12 +86,12 @@ def play_batch(
     rounds = loss.resample_rounds if settings.resample_rounds is None else settings.resample_rounds
     groups, left_out = _groups(episodes, settings, f"{seed}/{step}"), list[Row]()
     for again in range(1, rounds + 1):
-        uniform = [place for place, group in enumerate(groups) if _is_alike(group, loss)]
+        uniform = [place for place, group in enumerate(groups) if _is_uniform(group, loss)]
         fresh = others(again)[: len(uniform)] if uniform else ()
         if not fresh:
             break
         for group in _groups(_play(engine, fresh, settings, seed), settings, f"{seed}/{step}/{again}"):
-            if _is_alike(group, loss):
+            if _is_uniform(group, loss):
                 left_out += group
             else:
                 place = uniform.pop(0)
@@ -108,8 +112,8 @@ def _groups(episodes: Sequence[Episode], settings: RLSettings, seed: str) -> lis
     return [rows[start : start + settings.draws] for start in range(0, len(rows), settings.draws)]
 
 
-def _is_alike(group: Sequence[Row], loss: Loss) -> bool:
-    return hardly_differ([row.learned for row in group], loss.alike_std)
+def _is_uniform(group: Sequence[Row], loss: Loss) -> bool:
+    return hardly_differ([row.learned for row in group], loss.min_std)
 
 
 def _row(episode: Episode, score: float | None) -> Row:
@@ -118,6 +122,6 @@ def _row(episode: Episode, score: float | None) -> Row:
 
 
 def _erred_turns(episode: Episode) -> tuple[bool, ...]:
-    """Of each turn that is exact, and so in the trace."""
+    """Error flag of each exact turn; only exact turns are in the trace."""
     went_well = turns_without_errors(episode.messages[len(episode.task.messages) :])
     return tuple(not well for well, turn in zip(went_well, episode.turns, strict=False) if turn.is_exact)

@@ -1,10 +1,10 @@
-"""A process that plays: the rollouts of one batch after another, while the process that asks for them learns from those before.
+"""The player: a process that plays batches of rollouts while the trainer learns from earlier ones.
 
-One idea: it decides nothing. It is told which step's batch to play and which version of the policy plays it, and the file with those
-weights is whole before it is told; so a batch is the same, token by token, whenever and wherever it is played.
-It owns the task source: what it has played counts to its running tags before it draws again, as where playing and learning take turns.
+One idea: the player decides nothing. The trainer names the step and the version of the policy, and writes the version's weights first. So a
+batch is the same, token by token, whenever and wherever it is played.
+The player holds the task source: it adds a batch to the running tags before it draws the next one, as synchronous RL does.
 
-What it does not do: say how far it may run ahead (`train/rl/queue.py`), or begin again when it died.
+What it does not do: limit how far it runs ahead (`train/rl/queue.py`), or restart after a crash.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from train.rl.task_sampler import FreshTasks
 from train.spec import StageSpec
 
 VERSION = "version-"
-"""How names of files of weights begin."""
+"""Prefix of the names of weight files."""
 
 
 class PlayerFailed(HeadraceError):
-    """The process that plays rollouts died, or failed by a fault of ours."""
+    """The process that plays rollouts died or failed with an unexpected error."""
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a player must know: the stage, the policy's architecture, and where weights are handed over."""
+class PlayerSetup:
+    """Arguments of a player: the stage, the policy's architecture, and the folder of weights."""
 
     spec: StageSpec
     architecture: type[Any]
@@ -51,33 +51,33 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """A batch, and how long the player had nothing to do before it."""
+    """A batch, and how long the player was idle before it."""
 
     batch: Batch
     idle_s: float
 
 
 def weights_file(folder: Path, version: int) -> Path:
-    """Of the policy that has learned from so many batches."""
+    """File of the policy that has learned from `version` batches."""
     return folder / f"{VERSION}{version:09d}.safetensors"
 
 
 class Player:
-    """The process, for who asks; it plays in the order in which it is asked. Its start takes seconds, and nobody waits before `take`."""
+    """Client of the player's process, which plays in the order of the requests. The start takes seconds; only `take` waits for it."""
 
-    def __init__(self, job: Told) -> None:
+    def __init__(self, setup: PlayerSetup) -> None:
         self._pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=start_worker, initargs=(os.getpid(),))
         self._asked: deque[Future[Played]] = deque()
         with _named_failures():
-            self._ready: list[Future[None]] = [self._pool.submit(_load, job)]
+            self._ready: list[Future[None]] = [self._pool.submit(_load, setup)]
 
     def begin(self, source: FreshTasks) -> None:
-        """Gives it the tasks to draw; it works on a copy, as it is now."""
+        """Sends a copy of the task source."""
         with _named_failures():
             self._ready.append(self._pool.submit(_begin, source))
 
     def ask(self, step: int, version: int) -> None:
-        """To play a step's batch by a version whose weights are there."""
+        """Requests a step's batch by a version whose weight file exists."""
         with _named_failures():
             self._asked.append(self._pool.submit(_play, step, version))
 
@@ -85,7 +85,7 @@ class Player:
         """Waits for the next batch.
 
         Raises:
-            PlayerFailed: the process died, or nothing is left that it was asked for. HeadraceError: what it says of the tasks or rollouts.
+            PlayerFailed: the process died, or no request is open. HeadraceError: an error of the tasks or rollouts.
         """
         if not self._asked:
             raise PlayerFailed("the process that plays rollouts was asked for no further batch")
@@ -95,7 +95,7 @@ class Player:
             return self._asked.popleft().result()
 
     def close(self) -> None:
-        """Waits for the batch that is being played, and ends the process."""
+        """Waits for the current batch and ends the process."""
         self._pool.shutdown(cancel_futures=True)
 
 
@@ -110,27 +110,27 @@ def _named_failures() -> Iterator[None]:
             "the process that plays rollouts died without a word: killed, or out of memory; "
             "start the stage again, and it goes on from its last checkpoint"
         ) from error
-    except Exception as error:  # whatever was raised over there
+    except Exception as error:  # any error of the process
         raise PlayerFailed(f"the process that plays rollouts failed: {type(error).__name__}: {error}") from error
 
 
-# ---- in the process itself -----------------------------------------------------------------------------------------------------------
+# ---- in the process ------------------------------------------------------------------------------------------------------------------
 
 
-class _Playing:
-    """A policy whose weights are exchanged, and its tasks."""
+class _PlayerState:
+    """The policy, whose weights are exchanged, and the tasks."""
 
-    def __init__(self, job: Told) -> None:
+    def __init__(self, setup: PlayerSetup) -> None:
         import torch
 
         from synth.engines.local.hf import HFEngine
 
-        assert job.spec.rl is not None
-        register_stored(Store(job.spec.store))
-        self._settings, self._seed, self._weights = job.spec.rl, job.spec.seed, job.weights
-        self._model = job.architecture(job.config).to("cuda" if torch.cuda.is_available() else "cpu")
+        assert setup.spec.rl is not None
+        register_stored(Store(setup.spec.store))
+        self._settings, self._seed, self._weights = setup.spec.rl, setup.spec.seed, setup.weights
+        self._model = setup.architecture(setup.config).to("cuda" if torch.cuda.is_available() else "cpu")
         rows = self._settings.tasks_a_step * self._settings.draws
-        self._engine = HFEngine(self._model, job.tokenizer, policy_version=job.spec.model_out.parent.name, batch_rows=rows)
+        self._engine = HFEngine(self._model, setup.tokenizer, policy_version=setup.spec.model_out.parent.name, batch_rows=rows)
         self._version = -1
         self.source: FreshTasks
         self._idle_since = time.monotonic()
@@ -149,12 +149,12 @@ class _Playing:
         return Played(replace(batch, parents=self.source.parents), idle_s)
 
 
-_playing: list[_Playing] = []
-"""The one of this process."""
+_playing: list[_PlayerState] = []
+"""State of this process: one element."""
 
 
-def _load(job: Told) -> None:
-    _playing[:] = [_Playing(job)]
+def _load(setup: PlayerSetup) -> None:
+    _playing[:] = [_PlayerState(setup)]
 
 
 def _begin(source: FreshTasks) -> None:

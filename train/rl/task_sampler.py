@@ -1,9 +1,8 @@
-"""Where RL's tasks come from: fresh siblings of a split's tasks; and what their rollouts say about those tasks.
+"""Tasks for RL: fresh siblings of a split's tasks, and running tags of those tasks.
 
-One idea: what a step draws, for the first time or again, is a function of (seed, step), and of the running tags where the draws follow
-them (`RLSettings.follow_tags`): then a task's share is the one that routing would give it by its latest rollouts instead of the probe's
-(`filters/certainty/route.py`).
-Running tags begin with the rollouts that the split was routed by, and are kept whether the draws follow them or not.
+One idea: the tasks of a step are a function of (seed, step) and, with `RLSettings.follow_tags`, of the running tags: then routing
+(`filters/certainty/route.py`) weighs a task by its latest rollouts instead of the probe's.
+Running tags start with the probe's rollouts, and are updated whether the draws follow them or not.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ from train.rl.rollout_batches import Batch
 from train.spec import RLSettings, StageSpec
 
 FIRST_FRESH_INDEX = 1_000_000
-"""Siblings that RL draws are counted from here, beyond any that a release holds."""
+"""Index of RL's first sibling, above all siblings of releases."""
 _TRIES = 200
-"""Draws of a step at most, or four a task where those are more: of some frames, a quarter of the siblings is set aside."""
+"""Most draws of a step (or 4 per task, if that is more): for some frames a quarter of the siblings is set aside."""
 _MOST_STEPS = 1_000_000
 
 
 class FreshTasks:
-    """Fresh siblings of a split's tasks, drawn by weight, each task in it new.
+    """Fresh siblings of a split's tasks, drawn by weight.
 
     Args:
-        routing: the thresholds of running tags, and how far the draws follow them.
+        routing: thresholds of running tags, and the uniform share of the draws.
 
     Raises:
         HeadraceError: the split has no task.
@@ -52,10 +51,10 @@ class FreshTasks:
         self.running = RunningTags(self._tasks, self._routing.regions, window=settings.tag_window)
 
     def __call__(self, step: int, again: int = 0) -> list[Task]:
-        """The tasks of a step; again: as many others, for the n-th time.
+        """The tasks of a step. again: number of a further draw, which gives other tasks.
 
         Raises:
-            HeadraceError: the split's frames give no siblings.
+            HeadraceError: the split's frames give too few siblings.
         """
         if again:
             pairs = self._draw(step, again)
@@ -68,17 +67,17 @@ class FreshTasks:
 
     @property
     def parents(self) -> Mapping[str, str]:
-        """Of each task of the step that was drawn last: the task of the split whose sibling it is."""
+        """Id of each task of the last step -> id of the split's task whose sibling it is."""
         return self._last[2]
 
     def watch(self, batch: Batch) -> None:
-        """Counts rollouts to the tasks of the split: of the step that was drawn last, or of a batch that names its tasks' parents."""
+        """Adds a batch's rollouts to the running tags. A batch without `parents` must be of the last step."""
         parents = batch.parents or self.parents
         for row in (*batch.rows, *batch.left_out):
             self.running.add(parents[row.task_id], step=batch.step, outcome=row.outcome, reward=row.reward)
 
     def weights(self) -> Sequence[float]:
-        """How often each of the split's tasks is drawn now, in its order."""
+        """Current draw weights of the split's tasks, in their order."""
         if not self._settings.follow_tags:
             return self._weights
         tags = self.running.tags().select("task_id", "region", "learnability")
@@ -87,7 +86,7 @@ class FreshTasks:
         return rl_weights(ordered, queries, self._routing.rl_uniform).to_list()
 
     def _draw(self, step: int, again: int = 0) -> list[tuple[Task, Task]]:
-        """Siblings, each with its task."""
+        """Pairs (sibling, task of the split)."""
         rng, weights = random.Random(f"fresh/{self._spec.seed}/{step}" + f"/{again}" * bool(again)), self.weights()
         first = FIRST_FRESH_INDEX + (again * _MOST_STEPS + step) * self._tries
         pairs: list[tuple[Task, Task]] = []
@@ -104,7 +103,7 @@ class FreshTasks:
 
 
 def routed_tasks(store: Store, items: Sequence[ReleasedItem], spec: StageSpec, settings: RLSettings) -> FreshTasks:
-    """The fresh tasks of a stage; running tags by its release's thresholds, beginning with the rollouts of its probe, if any."""
+    """The task source of a stage, with its release's thresholds and the rollouts of its probe, if any."""
     manifest = manifest_of(store, spec.release_id)
     sampler = FreshTasks(items, spec, settings, RouteConfig.model_validate(manifest.get("routing", {})))
     probed = store.query(

@@ -1,9 +1,8 @@
-"""In which order SFT takes its rows: batches of rows about as long as each other, the same ones for any number of processes.
+"""Order of the rows in SFT: batches of rows of similar length, the same for any number of processes.
 
-One idea: the order is TRL's own for one process (`group_by_length`), grouped by the whole batch and not by a process's share of it. Where
-several share a batch, the last one of an epoch is filled up with rows that nothing is learned from, so that the shares stay equal and the
-loss that of the rows that are there.
-An epoch's order is drawn from torch's global generator. How that stood when the epoch began is what a checkpoint must hold.
+One idea: the order is TRL's for one process (`group_by_length`), grouped by the whole batch instead of a process's share. With several
+processes, the last batch of an epoch is padded with rows without labels, so that shares are equal and the loss does not change.
+An epoch's order is drawn from torch's global generator, so a checkpoint holds the generator's state at the start of the epoch.
 """
 
 from __future__ import annotations
@@ -19,8 +18,9 @@ class Order(LengthGroupedSampler):
     """Indices of rows, an epoch of them.
 
     Args:
-        lengths: of the rows, in tokens. batch_size: over all processes. filler: index of the row that fills up the last batch; None: it
-            is smaller than the others.
+        lengths: of the rows, in tokens.
+        batch_size: over all processes.
+        filler: index of the row that pads the last batch; None: the last batch is smaller.
     """
 
     def __init__(self, lengths: Sequence[int], batch_size: int, filler: int | None = None) -> None:
@@ -41,10 +41,10 @@ class Order(LengthGroupedSampler):
         self._begin = None
 
     def state(self) -> str | None:
-        """How the generator stood when this epoch began; None between two."""
+        """State of the generator at the start of this epoch; None between epochs."""
         return None if self._begin is None else base64.b85encode(self._begin.numpy().tobytes()).decode()
 
     def restore(self, state: str | None) -> None:
-        """The next epoch is the one that `state` was taken in. Between two, the generator itself must be as it was then."""
+        """Repeats the epoch of `state`. For a state of None, the caller restores the generator."""
         self._begin = None if state is None else torch.frombuffer(bytearray(base64.b85decode(state)), dtype=torch.uint8)
         self._is_restored = True

@@ -1,10 +1,10 @@
-"""Supervised fine-tuning: TRL's `SFTTrainer` on whole conversations, with loss on what the assistant writes.
+"""Supervised fine-tuning: TRL's `SFTTrainer` on whole conversations, with loss on the assistant's text.
 
-One idea: the chat template marks what the policy is to learn (`{% generation %}`: calls, answers, and the end of turn), and the rows are
-tokens with labels (`train/data/token_labels.py`), so that turns can be left out. TRL would make the same tokens of plain messages, but for
-nested Arrow structs, which fill in the other tools' keys as null: then the loss looks fine and no task succeeds. A stage ends after
-`max_steps`, or at the loss plateau: when the mean loss of a window of `plateau_window` steps is less than `plateau_gain` nats a token below
-that of the window before. Steps are the budget, never seconds, so that a stage gives the same weights on any machine.
+One idea: the chat template marks what the policy learns (`{% generation %}`: calls, answers and ends of turns), and the rows are tokens
+with labels (`train/data/token_labels.py`), so that turns can be left out. TRL must not tokenise the messages itself: its Arrow structs fill in
+the keys of other tools as null; then the loss looks normal and no task succeeds.
+A stage ends after `max_steps`, or at a plateau: when the mean loss of a window of `plateau_window` steps is less than `plateau_gain` nats
+per token below that of the window before. The budget is in steps, not seconds, so that the weights do not depend on the machine's speed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trl import SFTConfig, SFTTrainer
 
 from storage.errors import BadInput
 from storage.records import JSON, Message
-from train.checkpoints import Checkpoints, Kept
+from train.checkpoints import Checkpoints, SavedState
 from train.data.token_labels import IGNORED, LEFT_OUT, learned_tokens, marking_template
 from train.device import batch_arguments, device_arguments, linear_schedule, processes
 from train.divergence import StopDiverged
@@ -29,8 +29,7 @@ from train.spec import SFTSettings
 
 
 class _Plateau(TrainerCallback):
-    """Stops the training when a window of steps is hardly better than the one before it, and lets no checkpoint be of the last step: who
-    went on from that would train on."""
+    """Stops training at a plateau. It prevents a checkpoint of the last step, because a resume from it would train further."""
 
     def __init__(self, window: int, gain: float) -> None:
         self._window, self._gain = window, gain
@@ -47,7 +46,7 @@ class _Plateau(TrainerCallback):
 
 
 class OrderedTrainer(SFTTrainer):
-    """TRL's trainer with an order of its rows that does not depend on how many processes share a batch."""
+    """TRL's trainer with an order of rows that does not depend on the number of processes."""
 
     def __init__(self, *, order: Order, **arguments: Any) -> None:
         super().__init__(**arguments)
@@ -70,16 +69,18 @@ def train_sft(
     scratch: Path,
     tools: Sequence[Sequence[Mapping[str, JSON]]] | None = None,
     live: Path | None = None,
-    checkpoints: Callable[[Kept], Checkpoints] | None = None,
+    checkpoints: Callable[[SavedState], Checkpoints] | None = None,
 ) -> list[dict[str, float]]:
-    """Trains `model` in place; returns one row of metrics a step (step, loss, learning_rate).
+    """Trains `model` in place; returns one row of metrics per step (step, loss, learning_rate).
 
-    scratch: a folder that TRL may write to. tools: on offer in each conversation, in OpenAI's form; None: the prompts list none. live: a
-    file that gets these rows as they come. checkpoints: are kept, and the last one is gone on from; None: there are none.
+    scratch: folder for TRL's files.
+    tools: available tools of each conversation in OpenAI form; None: no tools.
+    live: file that gets the rows during training.
+    checkpoints: saves checkpoints and resumes from the last; None: no checkpoints.
 
     Raises:
-        BadInput: a conversation that is longer than the model's window, a batch that does not divide, nothing that is learned.
-        HeadraceError: weights are infinite or no number, before or after any step.
+        BadInput: a conversation exceeds the model's window, a batch does not divide, or nothing is learned.
+        HeadraceError: weights are not finite, before or after any step.
     """
     sizes = batch_arguments(settings.batch_size, settings.micro_batch_size)
     rows = _rows(tokenizer, conversations, tools, settings, longest=model.config.max_position_embeddings)
@@ -103,7 +104,7 @@ def train_sft(
 
 
 def _arguments(settings: SFTSettings, sizes: Mapping[str, int], seed: int, scratch: Path, checkpoints: Checkpoints | None) -> SFTConfig:
-    """What TRL is told. sizes: `batch_arguments`."""
+    """TRL's configuration. sizes: from `batch_arguments`."""
     saving = {"save_strategy": "steps", "save_steps": settings.checkpoint_steps} if checkpoints else {}
     return SFTConfig(
         output_dir=str(checkpoints.draft if checkpoints else scratch),
@@ -130,7 +131,7 @@ def _rows(
     *,
     longest: int,
 ) -> list[dict[str, list[int]]]:
-    """Tokens and labels of the conversations of which anything is learned."""
+    """Tokens and labels of the conversations with at least one learned turn."""
     rule, template = LEFT_OUT[settings.leave_out], marking_template(tokenizer)
     offers = tools or [()] * len(conversations)
     rows = []

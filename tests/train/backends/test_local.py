@@ -42,7 +42,7 @@ def test_a_child_does_not_outlive_an_error_of_whoever_follows_it(spec: StageSpec
     def fails(*_: object) -> None:
         raise ValueError("the terminal is gone")
 
-    monkeypatch.setattr(local, "_TELL_EVERY_S", 0.01)
+    monkeypatch.setattr(local, "_REPORT_EVERY_S", 0.01)
     process = local.start([sys.executable, "-c", "import time; time.sleep(600)"], tmp_path / "log.txt")
     with pytest.raises(ValueError, match="the terminal is gone"):
         LocalBackend().follow(Child(spec, tmp_path, str(process.pid), process), fails)

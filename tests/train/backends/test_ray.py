@@ -18,7 +18,7 @@ from train.backends.cluster import ClusterConfig
 from train.backends.on_nodes import NO_NODES
 from train.backends.ray import RayBackend, check, describe_job
 from train.backends.ray_jobs import NoAnswer
-from train.backends.remote_sync import Mirror
+from train.backends.remote_sync import RemoteStore
 from train.spec import SFTSettings, StageSpec
 
 RESULT = {"weights_hash": "00", "metrics": {"loss": 1.0}}
@@ -196,8 +196,8 @@ def test_metrics_that_cannot_be_fetched_now_do_not_end_the_waiting(stage: Stage,
     def unreachable(*_: Any) -> None:
         raise HeadraceError("s3://bucket cannot be reached")
 
-    monkeypatch.setattr(Mirror, "fetch_metrics", unreachable)
-    monkeypatch.setattr(Mirror, "send_inputs", lambda *_: None)
+    monkeypatch.setattr(RemoteStore, "fetch_metrics", unreachable)
+    monkeypatch.setattr(RemoteStore, "send_inputs", lambda *_: None)
     fake = FakeJobs(RUNNING, SUCCEEDED, on_end=stage.arrive)
     assert stage.launch(stage.cluster(fake, checkpoints=f"file://{tmp_path}/there")) == RESULT
 

@@ -21,7 +21,7 @@ from tests.train.tiny_policies import retail_tasks
 from train.backends import remote_sync
 from train.backends.cluster import ClusterConfig
 from train.backends.ray import describe_job
-from train.backends.remote_sync import Mirror, inside
+from train.backends.remote_sync import RemoteStore, inside
 from train.spec import StageSpec
 
 PLACE = "models/stage-1"
@@ -34,7 +34,7 @@ class Sent:
     def __init__(self, store: Store, release: str, url: str) -> None:
         self.folder = store.root / PLACE
         self.spec = spec_of(store, release, self.folder)
-        self.url, self.mirror = url, Mirror(url)
+        self.url, self.remote = url, RemoteStore(url)
 
     def send(self, spec: StageSpec | None = None) -> None:
         spec = spec or self.spec
@@ -42,7 +42,7 @@ class Sent:
         told, _ = describe_job(spec, folder, ClusterConfig(address="http://head:8265", checkpoints=self.url))
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "spec.json").write_text(told)
-        self.mirror.send_inputs(spec, str(folder.relative_to(spec.store)), folder / "spec.json")
+        self.remote.send_inputs(spec, str(folder.relative_to(spec.store)), folder / "spec.json")
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_a_stage_finds_its_split_under_the_url_and_what_it_makes_comes_back(sent
     hidden = here.rename(here.with_name("out of reach"))
     assert remote_sync.run(sent.url, PLACE, [sys.executable, "-c", TRAIN]) == 0
     hidden.rename(here)
-    sent.mirror.fetch_result(PLACE, sent.folder)
+    sent.remote.fetch_result(PLACE, sent.folder)
     assert sorted(path.name for path in sent.folder.iterdir()) == ["model", "result.json", "spec.json"]
     learned = (sent.folder / "model" / "weights").read_text().split()
     assert learned == [item.conversation.id for item in load_split(Store(here), sent.spec.release_id, "seed") if item.conversation]
@@ -81,7 +81,7 @@ def test_a_stage_finds_its_split_under_the_url_and_what_it_makes_comes_back(sent
     # and the next stage finds its input policy there, which the stage before has sent
     shutil.rmtree(sent.folder / "model")
     sent.send(sent.spec.model_copy(update={"model_in": sent.folder / "model", "model_out": here / "models" / "stage-3" / "model"}))
-    sent.mirror.fetch_inputs("models/stage-3", tmp_path / "copy")
+    sent.remote.fetch_inputs("models/stage-3", tmp_path / "copy")
     told = StageSpec.model_validate_json((tmp_path / "copy" / "spec.json").read_text())
     assert (told.store, told.model_in, told.model_out) == (Path(), Path(PLACE, "model"), Path("models/stage-3/model"))
     assert (tmp_path / "copy" / PLACE / "model" / "weights").exists()
@@ -124,9 +124,9 @@ def test_a_job_that_dies_is_gone_on_from_its_last_whole_checkpoint_on_another_no
     ended = work + "(folder / 'model').mkdir(); (folder / 'model' / 'weights').write_text('4'); (folder / 'result.json').write_text('{}')"
     ended = ended.replace("sys.exit(9 if begun < 2 else 0)", "assert begun == 2")
     assert remote_sync.run(sent.url, PLACE, [sys.executable, "-c", ended]) == 0
-    sent.mirror.fetch_metrics(PLACE, sent.folder)
+    sent.remote.fetch_metrics(PLACE, sent.folder)
     assert [json.loads(row)["step"] for row in (sent.folder / "metrics.jsonl").read_text().splitlines()] == [3, 4]
-    sent.mirror.fetch_result(PLACE, sent.folder)
+    sent.remote.fetch_result(PLACE, sent.folder)
     assert (sent.folder / "model" / "weights").read_text() == "4"
     assert not (there / "checkpoints").exists()
 
@@ -152,18 +152,18 @@ def test_parts_are_sent_once(sent: Sent, tmp_path: Path) -> None:
 
 def test_what_others_commit_while_parts_are_sent_is_not_asked_for(sent: Sent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Given a store in which trajectories are committed while a stage's parts go up, then the job finds all that its catalogue names."""
-    store, send_once = Store(sent.spec.store), Mirror._send_once
+    store, send_once = Store(sent.spec.store), RemoteStore._send_once
 
-    def meanwhile(mirror: Mirror, path: Path, name: str) -> None:
+    def meanwhile(remote: RemoteStore, path: Path, name: str) -> None:
         expert = expert_trajectory(WORLDS[OTHER.world], OTHER)
         store.commit([store.write("trajectories", part_id("trajectories", ["more"], {}, 1), trajectories_frame([expert], [OTHER]))])
-        send_once(mirror, path, name)
+        send_once(remote, path, name)
 
-    monkeypatch.setattr(Mirror, "_send_once", meanwhile)
+    monkeypatch.setattr(RemoteStore, "_send_once", meanwhile)
     shutil.rmtree(tmp_path / "there")
     sent.send()
     assert store.query("SELECT count(*) FROM parts WHERE table_name = 'trajectories'").item() == 2
-    sent.mirror.fetch_inputs(PLACE, tmp_path / "copy")
+    sent.remote.fetch_inputs(PLACE, tmp_path / "copy")
     assert load_split(Store(tmp_path / "copy"), sent.spec.release_id, "seed") == load_split(store, sent.spec.release_id, "seed")
 
 
@@ -173,10 +173,10 @@ def test_a_stage_goes_on_where_its_progress_cannot_be_sent(
     def unreachable(*_: object) -> None:
         raise HeadraceError("s3://bucket cannot be reached")
 
-    monkeypatch.setattr(Mirror, "send_progress", unreachable)
+    monkeypatch.setattr(RemoteStore, "send_progress", unreachable)
     assert remote_sync.run(sent.url, PLACE, [sys.executable, "-c", TRAIN]) == 0
     assert "s3://bucket cannot be reached; the stage goes on" in capsys.readouterr().err
-    sent.mirror.fetch_result(PLACE, sent.folder)
+    sent.remote.fetch_result(PLACE, sent.folder)
 
 
 def test_a_command_ends_with_the_process_that_mirrors_it(sent: Sent) -> None:
@@ -195,14 +195,14 @@ def test_a_command_ends_with_the_process_that_mirrors_it(sent: Sent) -> None:
 @pytest.mark.parametrize("url", ["nothing://bucket", "s3-typo:///x"])
 def test_a_url_that_no_driver_knows_is_bad_input(url: str) -> None:
     with pytest.raises(BadInput, match=r"Protocol not known"):
-        Mirror(url)
+        RemoteStore(url)
 
 
 def test_a_url_that_cannot_be_written_is_bad_input_before_anything_is_sent(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(BadInput, match="cannot be written"):
-        Mirror(f"file://{tmp_path}/file/inside").check()
-    Mirror(f"file://{tmp_path}/new/folder").check()
+        RemoteStore(f"file://{tmp_path}/file/inside").check()
+    RemoteStore(f"file://{tmp_path}/new/folder").check()
 
 
 def test_a_copy_of_what_is_not_there_fails_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -100,7 +100,7 @@ def test_a_plain_range_is_read_as_roll_reads_it():
     [
         ({"rollout_batch_size": 100}, "rollout_batch_size 100 is not a multiple of train_env_manager.group_size 8"),
         ({"rollout_batch_size": 264}, "not a multiple of the 256 environments"),
-        ({"actor_train.training_args.gradient_accumulation_steps": 5}, "not a multiple of 80, what one update takes"),
+        ({"actor_train.training_args.gradient_accumulation_steps": 5}, "not a multiple of 80, the rows of one update"),
         ({"train_env_manager.num_groups_partition": [16]}, "add up to num_env_groups"),
         ({"val_env_manager.group_size": 2}, "val_batch_size 1 is not a multiple of the 2 environments"),
         ({"actor_infer.strategy_args.strategy_config.tensor_parallel_size": 3}, "tensor_parallel_size 3 does not divide"),

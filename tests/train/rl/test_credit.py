@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.train.scripted_steps import Step, assert_close, rows_of, take_step
 from tests.train.tiny_policies import expert_conversations, retail_tasks, small_policy
-from train.rl.credit import CREDITS, Credit, CreditBatch, combine, erred_of, errors_unrewarded, turns_of, uniform
+from train.rl.credit import CREDITS, Credit, CreditBatch, erred_of, errors_unrewarded, turns_of, uniform
 from train.rl.losses import RATIOS
 from train.rl.rollout_batches import Row
 from train.spec import RLSettings
@@ -55,18 +55,6 @@ def test_no_success_makes_a_failed_call_likelier_and_a_failure_still_makes_it_ra
     weights, kept = errors_unrewarded(batch(mask, erred=[(False, True, False)] * 2, advantages=[1.0, -1.0]))
     assert weights.eq(1).all()
     assert kept.tolist() == [[1, 1, 0, 0, 0, 0, 1, 1], MASK[0].tolist()]
-
-
-def test_credits_compose_by_products() -> None:
-    def half(given: CreditBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        return torch.full(given.mask.shape, 0.5), (given.turns == 0).long()
-
-    given = batch(erred=[(True, False, False)])
-    weights, mask = combine(half, half, errors_unrewarded)(given)
-    assert weights.eq(0.25).all()
-    assert mask.tolist() == [[0] * 8, MASK[1].tolist(), MASK[2].tolist(), [0] * 8]
-    for found, expected in zip(combine()(given), uniform(given), strict=True):
-        assert found.equal(expected)
 
 
 # ---- what plugs in ---------------------------------------------------------------------------------------------------------------

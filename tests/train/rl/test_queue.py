@@ -27,7 +27,7 @@ from synth.engines.local.hf import HFEngine
 from tests.train.rl_stages import RL, rl_stages
 from train.rl.queue import METRICS, RolloutQueue
 from train.rl.rollout_batches import Batch, play_batch
-from train.rl.rollout_worker import Played, Player, PlayerFailed, Told, weights_file
+from train.rl.rollout_worker import Played, Player, PlayerFailed, PlayerSetup, weights_file
 from train.rl.task_sampler import FreshTasks, routed_tasks
 from train.run import run
 from train.spec import CHECKPOINTS, StageSpec
@@ -256,7 +256,7 @@ def test_what_the_player_says_of_its_tasks_is_told_in_its_words_and_a_fault_of_o
     spec = make_spec(tmp_path)
     model, tokenizer = AutoModelForCausalLM.from_pretrained(spec.model_in), AutoTokenizer.from_pretrained(spec.model_in)
     store = Store(spec.store)
-    player = Player(Told(spec, type(model), model.config, tokenizer, tmp_path))
+    player = Player(PlayerSetup(spec, type(model), model.config, tokenizer, tmp_path))
     source = routed_tasks(store, load_split(store, spec.release_id, spec.split), spec, spec.rl)
     source._tries = 2
     player.begin(source)

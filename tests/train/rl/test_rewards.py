@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,20 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.errors import HeadraceError
-from storage.records import Call, Message, Outcome, Task
-from synth.engines.base import ChatRequest, EngineFailure
-from synth.roles.model_roles import ModelJudge
+from storage.records import Call, Outcome, Task
 from synth.rollouts.episode import Episode
 from synth.tasks.solver import execute
 from synth.tasks.verify import judge
 from synth.worlds import WORLDS, make_world
 from tests.synth.retail_tasks import task_of
-from tests.synth.scripted_models import Answering, Standing, judging, silent
 from train.rl.rewards import (
     AGGREGATES,
     SCORERS,
     Aggregate,
-    Judged,
     Mark,
     Rated,
     Scores,
@@ -55,11 +50,6 @@ def episode(answer: str, *, task: Task = TASK, calls: Sequence[Call] | None = No
 
 
 DRAWS = [episode(BOTH), episode(HALF), episode(NONE), episode(BOTH, spoilt=Outcome.INFRA_FAILURE)]
-
-
-def judged(answering: Answering) -> tuple[Judged, Standing]:
-    engine = Standing(answering)
-    return Judged(ModelJudge(engine)), engine
 
 
 # ---- the matrix ------------------------------------------------------------------------------------------------------------------
@@ -166,47 +156,3 @@ def test_shuffled_rewards_are_those_of_success_at_places_that_tell_nothing() -> 
 )
 def test_a_group_hardly_differs_where_its_standard_deviation_is_small(numbers: list[float | None], are_alike: bool) -> None:
     assert hardly_differ(numbers, 0.05) == are_alike
-
-
-# ---- a judge ---------------------------------------------------------------------------------------------------------------------
-
-
-def test_a_judge_is_asked_of_what_succeeded_and_its_mean_grade_is_a_share() -> None:
-    scorer, engine = judged(judging(lambda _: 4))
-    np.testing.assert_allclose(group(TASK, DRAWS, [scorer])[:, 0], [0.75, 0, 0, np.nan])
-    assert (len(engine.asked), scorer.unjudged) == (2, 0), "criteria and grades of the one success"
-
-
-@pytest.mark.parametrize(("grade", "score"), [(1, 0.0), (3, 0.5), (5, 1.0)])
-def test_grades_from_1_to_5_are_scores_from_0_to_1(grade: int, score: float) -> None:
-    scorer, _ = judged(judging(lambda _: grade))
-    assert group(TASK, DRAWS[:1], [scorer]).item() == score
-
-
-@pytest.mark.parametrize("nonsense", ["I like it!", "", "{}", json.dumps({"planning": 7}), "[" * 50])
-def test_a_judge_that_answers_nonsense_is_counted_and_held_against_nobody(nonsense: str) -> None:
-    """Given a judge without a verdict on two successes, then these have no number, which a failure still has, and the other columns too."""
-    scorer, _ = judged(lambda _: nonsense)
-    matrix = group(TASK, [DRAWS[0], DRAWS[0], DRAWS[2]], [*BY_CODE, scorer])
-    np.testing.assert_allclose(matrix, [[1, 1, np.nan], [1, 1, np.nan], [0, 0, 0]])
-    assert scorer.unjudged == 2
-    np.testing.assert_allclose(weighted_mean(matrix, np.ones(3)), [np.nan, np.nan, 0])
-    np.testing.assert_allclose(weighted_mean(matrix[:, :2], np.ones(2)), [1, 1, 0])
-
-
-def test_a_judge_that_is_gone_is_an_error() -> None:
-    scorer, _ = judged(silent)
-    with pytest.raises(EngineFailure, match="nobody answers"):
-        group(TASK, DRAWS, [scorer])
-    np.testing.assert_allclose(group(TASK, DRAWS[1:3], [scorer])[:, 0], [0, 0], err_msg="nothing is asked of what failed")
-
-
-def test_a_judge_that_misses_one_of_many_goes_on() -> None:
-    grades, seen = judging(lambda _: 5), iter(range(100))
-
-    def once_silent(request: ChatRequest) -> str | Message:
-        return silent(request) if next(seen) == 0 else grades(request)
-
-    scorer, _ = judged(once_silent)
-    matrix = group(TASK, [DRAWS[0]] * 4, [scorer])
-    assert (np.isnan(matrix).sum(), np.nansum(matrix), scorer.unjudged) == (1, 3, 1)
