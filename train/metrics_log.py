@@ -1,8 +1,8 @@
 """Metrics of a running stage: one row per step in `metrics.jsonl`.
 
 One idea: the file equals the trainer's own log. A stage that resumes from a checkpoint first writes the rows up to there again. So no row
-is missing, torn or repeated, and the file equals that of an uninterrupted stage. Therefore it holds no times: durations and tokens per second
-are printed into the stage's log.
+is missing, torn or repeated, and the file equals that of an uninterrupted stage. Therefore it holds no times: durations and tokens per
+second are printed into the stage's log.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""A policy on the multi-turn cases of the Berkeley function-calling leaderboard, through the world of each case
+"""Evaluates a policy on the multi-turn cases of the Berkeley function-calling leaderboard, in the world of each case
 (`synth/worlds/bfcl_world.py`).
 
-One idea: the case says what the user says, turn by turn, whatever the policy answers; the policy's calls are executed, and in the end
-`judge_session` says whether it did what the reference does. A turn ends with an answer without a call. As in `synth/rollouts/episode.py`,
-using up steps, tokens or the window is the policy's own failure; what an engine left unanswered, a world or a judge has spoilt is begun
-again, twice at most, and then in no rate.
+One idea: a case fixes the user's messages of every turn. The policy's calls are executed, and at the end `judge_session` compares the
+result with the reference. A turn ends with an answer without a call. As in `synth/rollouts/episode.py`, a policy that uses up steps, tokens
+or the window has failed. After a failure of the engine, the world or the judge, the case is repeated, at most twice; then it enters no
+rate.
 
-Greedy, one conversation a case. It is stricter than the leaderboard's own checker, so its figures are not the leaderboard's.
-Source: see `synth/worlds/bfcl_world.py`; 20 steps a turn as in its `MAXIMUM_STEP_LIMIT`.
+Decoding is greedy, with one conversation per case. The judge is stricter than the leaderboard's checker, so the figures are not comparable.
+Source: see `synth/worlds/bfcl_world.py`; 20 steps per turn as in its `MAXIMUM_STEP_LIMIT`.
 """
 
 from __future__ import annotations
@@ -30,15 +30,20 @@ from synth.worlds.bfcl_world import CATEGORIES, BFCLWorld, Case, Turn, cases, ju
 
 VERSION = 3
 MAX_STEPS = 20
-"""Answers in one turn."""
+"""Most answers in a turn."""
 MAX_TOKENS = 1024
 Progress = Callable[[str, int, int], None]
 
 
 @dataclass(slots=True)
 class Session:
-    """The conversation of one case. made: calls by turn. checks: those of `judge_session`, or the one that ended it. failure: what spoilt
-    it, where that was no doing of the policy's; is_unanswered: it was the engine."""
+    """The conversation of one case.
+
+    made: calls by turn.
+    checks: of `judge_session`, or the one that ended the conversation.
+    failure: error of the infrastructure, if any.
+    is_unanswered: whether that was an error of the engine.
+    """
 
     case: Case
     attempts: int = 1
@@ -58,7 +63,7 @@ class Session:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Of the cases of a category (`all`: of every one). rated: those that enter the rate. low, high: Wilson's 95 % interval."""
+    """Result of a category (`all`: of all cases). rated: cases that enter the rate. low, high: Wilson's 95 % interval."""
 
     category: str
     cases: int
@@ -69,10 +74,10 @@ class Accuracy:
 
 
 def select_cases(categories: Sequence[str] = CATEGORIES, limit: int | None = None) -> list[Case]:
-    """The cases of these categories; of each the first `limit`.
+    """The first `limit` cases of each of these categories.
 
     Raises:
-        BadInput: there is no such category, or bfcl-eval is not installed.
+        BadInput: a category is unknown, or bfcl-eval is not installed.
     """
     if strange := [name for name in categories if name not in CATEGORIES]:
         raise BadInput(f"BFCL has no multi-turn category {strange[0]!r}; it has {', '.join(CATEGORIES)}")
@@ -92,31 +97,31 @@ def run_cases(
     retries: int = RETRIES,
     progress: Progress | None = None,
 ) -> list[Session]:
-    """One session a case, in their order.
+    """One session per case, in order.
 
     Raises:
-        EngineFailure: the engine left half of them without an answer. BudgetSpent: it may be asked nothing more.
+        EngineFailure: the engine did not answer in half of the cases. BudgetSpent: the engine's budget is spent.
     """
 
-    def held(case: Case) -> Session:
+    def play(case: Case) -> Session:
         for attempt in range(1, retries + 2):
-            session = hold(engine, case, max_tokens=max_tokens, attempt=attempt)
+            session = play_case(engine, case, max_tokens=max_tokens, attempt=attempt)
             if session.outcome.is_rated:
                 break
         return session
 
-    sessions = side_by_side(held, selected, in_flight, "BFCL", progress or (lambda *_: None))
+    sessions = side_by_side(play, selected, in_flight, "BFCL", progress or (lambda *_: None))
     unanswered = [session.failure for session in sessions if session.is_unanswered]
     if is_dead(len(unanswered), len(sessions)):
         raise EngineFailure(f"{engine.name} left {len(unanswered)} of {len(sessions)} cases without an answer: {unanswered[0]}")
     return sessions
 
 
-def hold(engine: Engine, case: Case, *, max_tokens: int = MAX_TOKENS, attempt: int = 1) -> Session:
-    """The conversation of a case with the engine's policy, judged.
+def play_case(engine: Engine, case: Case, *, max_tokens: int = MAX_TOKENS, attempt: int = 1) -> Session:
+    """Plays a case with the engine and judges it.
 
     Raises:
-        BudgetSpent: the engine may be asked nothing more.
+        BudgetSpent: the engine's budget is spent.
     """
     session = Session(case, attempt)
     try:
@@ -138,7 +143,7 @@ def hold(engine: Engine, case: Case, *, max_tokens: int = MAX_TOKENS, attempt: i
 
 
 def _take_turn(engine: Engine, session: Session, turn: Turn, world: BFCLWorld, max_tokens: int) -> None:
-    """Until the policy answers without a call; sets the outcome where it does not get there."""
+    """Plays until the policy answers without a call; sets the outcome if it fails before that."""
     tools = tuple(tool for tool in session.case.tools if tool.name in turn.tools)
     for _ in range(MAX_STEPS):
         seed = request_seed("bfcl", session.case.id, len(session.messages))
@@ -165,7 +170,7 @@ def _run(world: BFCLWorld, turn: Turn, call: ToolCall) -> Message:
             if name in turn.tools
             else canonical_json({"error": f"there is no tool {name}"})
         )
-    except Exception as error:  # a world answers a bad call, so whatever it raises is no caller's fault
+    except Exception as error:  # a world answers bad calls, so an exception is not the policy's fault
         raise ToolsFailed(f"{name}: {type(error).__name__}: {error}") from error
     return Message(role="tool", tool_call_id=call.id, content=content)
 
@@ -196,7 +201,7 @@ def accuracies(sessions: Sequence[Session]) -> list[Accuracy]:
 
 
 def evaluation_frame(sessions: Sequence[Session], *, evaluation_id: str, policy_id: str) -> pl.DataFrame:
-    """Rows of table `evaluations`, use `bfcl`, facet `category`; categories without a rated case have none."""
+    """Rows of table `evaluations`, use `bfcl`, facet `category`; categories without a rated case have no row."""
     rows = [
         {
             "evaluation_id": evaluation_id,
@@ -219,7 +224,7 @@ def evaluation_frame(sessions: Sequence[Session], *, evaluation_id: str, policy_
 
 
 def save_sessions(store: Store, policy_id: str, sessions: Sequence[Session], *, max_tokens: int = MAX_TOKENS) -> None:
-    """Keeps the figures of a policy of the store; a measurement with the same outcomes, case by case, is kept once."""
+    """Saves the figures of a policy; a measurement with the same outcome of every case is saved once."""
     measured = [(session.case.id, session.outcome.value) for session in sessions]
     evaluation_id = content_id("evaluation", policy_id, "bfcl", max_tokens, measured, VERSION)
     part = part_id("evaluations", [evaluation_id], {}, VERSION)

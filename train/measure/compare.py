@@ -1,10 +1,10 @@
-"""Whether one policy beats another: paired by task, over as many training seeds as there are stores.
+"""Compares two policies, paired by task, over the training seeds of several stores.
 
-One idea: a store is one training seed, and all of them hold rollouts of the same held-out tasks; the difference of two policies is taken
-task by task, and seeds and tasks are resampled (`train.evaluate.paired_difference`). Of one store the interval covers the tasks alone:
-another training of the same two policies may differ by more.
+One idea: a store is one training seed, and all stores hold rollouts of the same held-out tasks. The difference of the policies is taken per
+task; seeds and tasks are resampled (`train.measure.evaluate.paired_difference`). With one store the interval covers the tasks only: another
+training of the same two policies may differ by more.
 
-What it does not do: roll out, or decide (`train/measure/gate.py`). It reads stores and writes nothing.
+What it does not do: roll out, or decide (`train/measure/gate.py`). It writes nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from train.measure.evaluate import FACETS, Estimate, facets, paired_difference, 
 from train.policies import known_policy
 
 MIN_TASKS = 8
-"""Facets with fewer tasks than this are counted and not judged: resampling so few says nothing."""
+"""Facets with fewer tasks get no interval: resampling so few is meaningless."""
 _PURPOSES = {
     "eval_in": ("eval_in", "sampled"),
     "eval_in_greedy": ("eval_in", "greedy"),
@@ -34,10 +34,12 @@ _PURPOSES = {
 
 @dataclass(frozen=True)
 class Difference:
-    """How much higher the second policy's rate is than the first's, on the tasks of a facet.
+    """Rate of the second policy minus that of the first, on the tasks of a facet.
 
-    first, second: mean rates over seeds and tasks. interval: None with fewer than `MIN_TASKS` tasks. by_seed: the mean difference of
-    each store."""
+    first, second: mean rates over seeds and tasks.
+    interval: None with fewer than `MIN_TASKS` tasks.
+    by_seed: mean difference of each store.
+    """
 
     use: str
     decoding: str
@@ -57,8 +59,11 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """policies: ids of the first and the second, a pair a store. unrated: tasks that were left out because some policy has no rated rollout
-    of them, by use and decoding."""
+    """Result of a comparison.
+
+    policies: ids of the first and the second policy, one pair per store.
+    unrated: (use, decoding) -> number of tasks left out because a policy has no rated rollout of them.
+    """
 
     differences: tuple[Difference, ...]
     policies: tuple[tuple[str, str], ...]
@@ -66,10 +71,10 @@ class Comparison:
 
 
 def compare(stores: Sequence[Store], first: str, second: str) -> Comparison:
-    """Compares two policies, named by stage (`sft1`; the one trained last) or by id, over all tasks and by facet.
+    """Compares two policies, named by id or by stage (the latest policy of it), over all tasks and by facet.
 
     Raises:
-        BadInput: a store lacks one of them; two stores hold the same training; the tasks are not the same, or none is there.
+        BadInput: a store lacks a policy, two stores hold the same training, or the stores have different tasks or none.
     """
     policies = tuple((known_policy(store, first).id, known_policy(store, second).id) for store in stores)
     _check_distinct(stores, policies)
@@ -133,7 +138,7 @@ def _facets(store: Store, task_ids: Sequence[str]) -> pl.DataFrame:
 
 
 def _groups(about: pl.DataFrame) -> list[tuple[str, str, set[str]]]:
-    """Facet, value, tasks: all of them, then by the values of every facet that has several."""
+    """(facet, value, tasks): all tasks, then by value for every facet with several values."""
     facet_groups = [("all", "all", set(about["task_id"]))]
     for facet in FACETS:
         groups = about.group_by(facet).agg("task_id").sort(facet)

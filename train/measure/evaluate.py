@@ -1,8 +1,8 @@
-"""What held-out rollouts say about a policy: pass@1, pass^k, intervals, and whether one policy beats another.
+"""Statistics of held-out rollouts: pass@1, pass^k, intervals, and differences between policies.
 
-One idea: the task is the unit that is resampled, not the sample. Several samples of a task are averaged first, and where several training
-seeds are there, seeds are resampled as well, so that an interval covers both sources of luck. Two policies are compared on the
-same tasks (paired), because tasks differ more than policies do.
+One idea: tasks are resampled, not samples. The samples of a task are averaged first. With several training seeds, seeds are resampled too,
+so that an interval covers both sources of variance. Policies are compared on the same tasks (paired), because tasks differ more than
+policies.
 pass^k is the chance that k independent samples of a task all succeed (tau-bench, Yao et al. 2024, section 3), estimated without bias by
 C(successes, k) / C(samples, k).
 
@@ -44,18 +44,17 @@ class Estimate:
 
 
 def bootstrap(means_by_seed: Sequence[NDArray[np.float64]], *, seed: int = 0) -> Estimate:
-    """The mean over seeds and tasks, with an interval that covers both: seeds and tasks are resampled, and a resampled task is the same one
-    in every seed (the two are crossed: all seeds are measured on the same tasks).
+    """The mean over seeds and tasks, with a percentile interval; seeds and tasks are resampled (crossed: all seeds have the same tasks).
 
-    A percentile bootstrap of few seeds is too narrow where the seeds really differ: with three of them and 150 tasks, simulated, 95 % means
-    94 % at an effect with a standard deviation of .03 between seeds, 89 % at .064, 85 % at .1. And it has no width at all where all values
-    are equal (`evaluation_rows` then takes Wilson's interval).
+    With few seeds that really differ, the interval is too narrow: simulated with three seeds and 150 tasks, the nominal 95 % cover 94 % if
+    the effect's standard deviation between seeds is .03, 89 % at .064, 85 % at .1. If all values are equal, the interval has no width
+    (`evaluation_rows` then uses Wilson's).
 
     Args:
-        means_by_seed: one array a training seed, shape [tasks], in the same order of tasks; each value the mean over a task's samples.
+        means_by_seed: one array per training seed, shape [tasks], in the same order of tasks; each value is a mean over a task's samples.
 
     Raises:
-        ValueError: there is no seed, no task, or seeds with unequal numbers of tasks.
+        ValueError: no seed, no task, or seeds with different numbers of tasks.
     """
     if not means_by_seed or len({len(values) for values in means_by_seed}) != 1 or len(means_by_seed[0]) == 0:
         raise ValueError(f"every seed needs the same tasks, at least one; here are {[len(values) for values in means_by_seed]} of them")
@@ -69,13 +68,13 @@ def bootstrap(means_by_seed: Sequence[NDArray[np.float64]], *, seed: int = 0) ->
 
 
 def paired_difference(first: Sequence[pl.DataFrame], second: Sequence[pl.DataFrame], *, seed: int = 0) -> Estimate:
-    """How much higher `second` is than `first` on the same tasks; both hold one table of `task_means` a training seed.
+    """Mean of `second` minus `first` on the same tasks; both hold one table of `task_means` per training seed.
 
-    Where all tasks differ alike in every seed there is nothing to resample. Then, as Wilson's interval has it for a rate of 1, a share
-    w = z^2 / (n + z^2) of tasks like these n may differ otherwise, by one either way.
+    If all differences are equal, resampling gives no width. Then, as in Wilson's interval for a rate of 1, a share w = z^2 / (n + z^2) of
+    tasks like these n may differ by one in either direction.
 
     Raises:
-        ValueError: the two have different numbers of seeds, or share no task, or not the same ones in every seed.
+        ValueError: different numbers of seeds, no common task, or different tasks between seeds.
     """
     if len(first) != len(second):
         raise ValueError(f"{len(first)} seeds against {len(second)}")
@@ -106,7 +105,7 @@ def task_means(rollouts: pl.DataFrame) -> pl.DataFrame:
 
 
 def pass_hat(means: pl.DataFrame, k: int) -> Estimate | None:
-    """pass^k over the tasks of `task_means` with at least k samples; None where there is none."""
+    """pass^k over the tasks of `task_means` with at least k samples; None if there are none."""
     counts = means.filter(pl.col("samples") >= k).select("successes", "samples").iter_rows()
     shares = np.array([math.comb(hits, k) / math.comb(samples, k) for hits, samples in counts])
     return _interval(shares) if len(shares) else None
@@ -118,9 +117,9 @@ def _powers(means: pl.DataFrame) -> dict[str, tuple[float, float, float]]:
 
 
 def facets(tasks: Sequence[Task]) -> pl.DataFrame:
-    """task_id and a column a facet: world, language, difficulty, mode and intent.
+    """Columns task_id, world, language, difficulty, mode and intent.
 
-    mode: family of the reasoning modes of the executed expert plan; `code` where it has a program, which is not run for this."""
+    mode: family of the reasoning modes of the executed expert plan; `code` for a plan with a program, which is not executed."""
     columns = {name: [getattr(task, name) for task in tasks] for name in FACETS if name != "mode"}
     return pl.DataFrame({"task_id": [task.id for task in tasks], **columns, "mode": [_mode(task) for task in tasks]})
 
@@ -133,10 +132,10 @@ def _mode(task: Task) -> str:
 def evaluation_rows(
     rollouts: pl.DataFrame, tasks: pl.DataFrame, *, evaluation_id: str, policy_id: str, use: str, decoding: str
 ) -> pl.DataFrame:
-    """Rows of table `evaluations`: over all tasks, then by each value of every facet. `pass_k` is JSON: k -> [pass^k, low, high].
+    """Rows of table `evaluations`: over all tasks, then by value of every facet. `pass_k` is JSON: k -> [pass^k, low, high].
 
-    Intervals: bootstrap over the tasks; where all of them have one rate (always fail, always succeed), Wilson's for so many tasks. A task
-    with fewer than k rated rollouts is left out of pass^k.
+    Intervals: bootstrap over tasks; if all tasks have the same rate, Wilson's. Tasks with fewer than k rated rollouts are left out of
+    pass^k.
 
     Args:
         rollouts: columns task_id, outcome.
@@ -175,7 +174,7 @@ def evaluation_rows(
 
 
 def _interval(rates: NDArray[np.float64]) -> Estimate:
-    """Of one seed's task means. Where all are equal there is nothing to resample: Wilson's, the tasks being the trials."""
+    """Interval of one seed's task means: bootstrap, or Wilson's with tasks as trials if all means are equal."""
     if len(rates) == 0 or rates.min() < rates.max():
         return bootstrap([rates])
     rate = float(rates[0])

@@ -1,8 +1,8 @@
 """The gate: what a new policy must pass to be promoted.
 
-One idea: a policy replaces the promoted one only if its mean on the same held-out tasks is higher by `min_gain` (0: no lower), and it
-forgets nothing that any earlier policy of its training could do: no intent, nor the tasks that need a program, may fall by more than a
-stated amount. The first policy passes if it can do anything at all.
+One idea: a policy replaces the promoted one only if its mean on the same held-out tasks is higher by `min_gain` (0: not lower), and no
+intent, nor the group of tasks with a program, falls by more than `max_forgotten` below any earlier policy. The first policy passes if it
+succeeds at least once.
 
 What it does not do: evaluate (`train/measure/evaluate.py`), or write the store (`train/cascade.py` records the answer).
 """
@@ -23,8 +23,12 @@ FEW = "few"
 
 @dataclass(frozen=True)
 class GateResult:
-    """`checks` by name; `difference` to the promoted policy, None for the first; `forgotten`: the intent, `code` or `few` (all intents with
-    few tasks) -> its largest fall, of those beyond the bound."""
+    """Result of the gate.
+
+    checks: name -> passed.
+    difference: to the promoted policy; None for the first policy.
+    forgotten: intent, `code` or `few` (all intents with few tasks) -> its largest fall, if beyond the bound.
+    """
 
     checks: dict[str, bool]
     difference: Estimate | None
@@ -47,8 +51,8 @@ def gate(
 
     Args:
         candidate, promoted: rollouts, columns task_id and outcome, of the same tasks.
-        tasks: `train.evaluate.facets` of them.
-        earlier: rollouts of further policies that nothing may be forgotten of.
+        tasks: `train.measure.evaluate.facets` of them.
+        earlier: rollouts of further policies, for the check of forgetting.
     """
     new = task_means(candidate)
     if promoted is None:
@@ -66,8 +70,8 @@ def gate(
 
 
 def falls(old: pl.DataFrame, new: pl.DataFrame, tasks: pl.DataFrame, min_tasks: int) -> dict[str, float]:
-    """How much lower `new` is than `old` (both `task_means`), by intent (`retail.buy_pick`), intents with fewer than `min_tasks` tasks
-    together (`few`), and besides over all tasks that need a program (`code`). A group of fewer tasks than that is not told of."""
+    """Fall of the mean rate from `old` to `new` (both `task_means`), by group: an intent (`retail.buy_pick`), all intents with fewer than
+    `min_tasks` tasks (`few`), and all tasks with a program (`code`). Groups with fewer than `min_tasks` tasks are left out."""
     both = old.join(new.select("task_id", new="rate"), on="task_id", maintain_order="left")
     both = both.join(tasks.select("task_id", "world", "intent", "mode"), on="task_id", maintain_order="left")
     label = pl.concat_str("world", pl.lit("."), "intent")

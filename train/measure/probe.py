@@ -1,9 +1,8 @@
-"""Policies measured: certainty on the probe tasks, success on held-out ones.
+"""Measures policies: certainty on probe tasks, success on held-out tasks.
 
-One idea: what a policy is measured on follows from the store and the configuration alone, and everything measured is a part of the store:
-a measurement is there already, or made.
+One idea: the tasks follow from the store and the configuration alone, and every measurement is a part of the store, so it is made once.
 
-What it does not do: say what draws mean (`filters/certainty/certainty.py`, `train/measure/evaluate.py`), or promote
+What it does not do: compute statistics of draws (`filters/certainty/certainty.py`, `train/measure/evaluate.py`), or promote
 (`train/measure/gate.py`).
 """
 
@@ -35,23 +34,22 @@ from train.policies import Policy, engine_of, find_policy, open_policy_engine, p
 
 VERSION = 1
 AGAIN = 1_000
-"""Number of the first draw of a second probe, beyond any of the first."""
+"""Number of the first draw of a second probe, above all draws of the first."""
 Progress = Callable[[str, int, int], None]
 
 
 def tag(
     store: Store, config: CascadeConfig, *, policy: str | None = None, again: int = 0, progress: Progress | None = None
 ) -> Policy | None:
-    """Tags every task that has no static tag yet, and the probe tasks by certainty for a policy, if there is one.
+    """Tags every task that has no static tag, and tags the probe tasks by certainty for a policy, if there is one; returns the policy.
 
-    Returns that policy. A static tag is a row with difficulty alone: no policy, purpose `static`.
+    A static tag is a row with a difficulty, no policy, and purpose `static`.
 
-    policy: its id, or an engine's name; None: the one promoted last, if there is one.
-    again: so many of the probe tasks are probed a second time, with draws of their own (purpose `probe_again`), and say how many
-        regions are luck.
+    policy: its id, or an engine's name; None: the one promoted last, if any.
+    again: number of probe tasks that are probed a second time with new draws (purpose `probe_again`), to measure how many regions change.
 
     Raises:
-        BadInput: there is no such policy, or it cannot answer. BudgetSpent, EngineFailure: see `Prober.rollouts`.
+        BadInput: the policy does not exist or cannot answer. BudgetSpent, EngineFailure: see `Prober.rollouts`.
     """
     probed = promoted_policy(store) if policy is None else find_policy(store, policy)
     with contextlib.nullcontext() if probed is None else _prober(store, config, probed, "tag", progress) as prober:
@@ -79,12 +77,12 @@ def _tag_statically(store: Store) -> None:
 
 
 def evaluate(store: Store, config: CascadeConfig, *, policy: str | None = None, progress: Progress | None = None) -> Policy:
-    """Measures a policy on both kinds of held-out tasks; what the store has is not measured again.
+    """Measures a policy on both kinds of held-out tasks, unless the store has the measurement.
 
     policy: its id, or an engine's name; None: the one promoted last.
 
     Raises:
-        BadInput: there is no such policy, none was promoted yet, or it cannot answer. BudgetSpent, EngineFailure: see `Prober.rollouts`.
+        BadInput: the policy does not exist, none was promoted yet, or it cannot answer. BudgetSpent, EngineFailure: see `Prober.rollouts`.
     """
     measured = find_policy(store, policy)
     with _prober(store, config, measured, "evaluate", progress) as prober:
@@ -94,16 +92,16 @@ def evaluate(store: Store, config: CascadeConfig, *, policy: str | None = None, 
 
 @contextlib.contextmanager
 def _prober(store: Store, config: CascadeConfig, policy: Policy, what: str, progress: Progress | None) -> Iterator[Prober]:
-    """Measures one policy. Its budget is that of what is measured: asked for again, the same goes on with what is left."""
+    """A prober for one policy. The budget belongs to the measurement: a repeated call continues with the remaining budget."""
     run = content_id("run", what, policy.id, config.model_dump(mode="json", exclude={"engine", "cluster", "backend", "stages"}))
     with open_policy_engine(store, policy, config.engine, run) as engine:
         yield Prober(store, config, progress, engine)
 
 
 class Prober:
-    """Measures the policies of one store, as one configuration has it.
+    """Measures policies of a store by a configuration.
 
-    engine: what answers for the one policy that is measured; None: policies of the cascade, each through its own.
+    engine: engine of the only policy that is measured; None: each policy is a model folder of the cascade.
     """
 
     def __init__(self, store: Store, config: CascadeConfig, progress: Progress | None = None, engine: Engine | None = None) -> None:
@@ -113,8 +111,7 @@ class Prober:
         self.sources = {division: [s for s in by_frame if s.division == division] for division in ("seed", "probe", "held_out")}
 
     def tasks(self, divisions: Sequence[Division], count: int, use: Use, *, fewest: int | None = None) -> list[Task]:
-        """`count` tasks, written to the store (uncommitted work is found again by the part's id); as many as there are, from `fewest` on,
-        where that is given."""
+        """`count` tasks, written to the store. fewest: smallest number that is accepted, as in `draw`."""
         pool = [source for division in divisions for source in self.sources[division]]
         tasks = draw(pool, count, use=use, language=self.config.language, fewest=fewest)
         if not tasks:
@@ -123,21 +120,21 @@ class Prober:
         return tasks
 
     def draws(self) -> Draws:
-        """Of a probed task: until its region is settled."""
+        """Draws of a probe task: until its region is settled."""
         draws, regions = self.config.draws, self.config.route.regions
         rule = {"draws": draws.model_dump(), "regions": regions.model_dump()}
         return Draws(draws.looks, lambda successes, rated, remaining: draws.is_settled(successes, rated, remaining, regions), rule)
 
     def probe(self, policy: Policy) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Certainty of the probe tasks for a policy, and the rollouts that it was measured on, both as measured for this configuration.
+        """Certainty of the probe tasks for a policy, and its rollouts, by this configuration.
 
-        In the store a task is tagged once a policy and k (the rollouts rated): what was measured first stays, with its region by the
-        thresholds of then. A release says the thresholds that it was routed by.
+        The store has one tag per task, policy and k (rated rollouts): the first tag stays, with the region by the thresholds of its time. A
+        release states the thresholds of its routing.
         """
         return self._tag(policy, self.tasks(["probe"], self.config.probe_tasks, "train"), "probe")
 
     def probe_again(self, policy: Policy, count: int) -> None:
-        """A second probe of the first probe tasks, independent of the first."""
+        """Probes the first `count` probe tasks a second time, with new draws."""
         self._tag(policy, self.tasks(["probe"], self.config.probe_tasks, "train")[:count], "probe_again", first_draw=AGAIN)
 
     def _tag(self, policy: Policy, tasks: Sequence[Task], purpose: str, first_draw: int = 0) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -152,12 +149,12 @@ class Prober:
         return measured, rollouts
 
     def evaluate(self, policy: Policy) -> tuple[list[Task], pl.DataFrame]:
-        """Measures a policy on both kinds of held-out tasks; the tasks of `eval_in` and the sampled rollouts of them.
+        """Measures a policy on both kinds of held-out tasks; returns the tasks of `eval_in` and their sampled rollouts.
 
-        Held-out frames that are new to training may be few in a small store: `eval_out` is then smaller, or, with a warning, left out.
+        If the store has few held-out frames with a new need, `eval_out` is smaller or, with a warning, left out.
 
         Raises:
-            HeadraceError: nothing could be rated. Others: see `rollouts`.
+            HeadraceError: no rollout could be rated. Others: see `rollouts`.
         """
         tasks = self.tasks(["seed", "probe"], self.config.eval_tasks, "eval_in")
         sampled = self._evaluate(policy, tasks, "eval_in")
@@ -173,7 +170,7 @@ class Prober:
         return tasks, sampled
 
     def _evaluate(self, policy: Policy, tasks: Sequence[Task], use: Use) -> pl.DataFrame:
-        """Sampled and greedy rollouts, their rows in `evaluations`; returns the sampled rollouts."""
+        """Rolls out sampled and greedy, and writes rows of `evaluations`; returns the sampled rollouts."""
         sampled = self.rollouts(policy, tasks, self.config.eval_samples, use, temperature=1.0)
         greedy = self.rollouts(policy, tasks, 1, f"{use}_greedy", temperature=0.0)
         task_facets = facets(tasks)
@@ -191,11 +188,11 @@ class Prober:
     def rollouts(
         self, policy: Policy, tasks: Sequence[Task], k: int | Draws, purpose: str, *, temperature: float, first_draw: int = 0
     ) -> pl.DataFrame:
-        """Rollouts of a policy, committed; made now unless the store has them.
+        """Rollouts of a policy from the store; missing ones are made and committed.
 
         Raises:
-            BadInput: an engine has no room for the longest opening and an answer.
-            BudgetSpent, EngineFailure: it may, or can, be asked nothing more. What is whole is kept, and what was answered beyond.
+            BadInput: the engine's window is too small for the longest opening and an answer.
+            BudgetSpent, EngineFailure: the budget is spent, or the engine fails. Finished tasks and all answers stay in the store.
         """
         reached, engine = 0, self.engine or engine_of(policy)
         max_tokens = self.config.engine.answer_tokens if policy.engine else MAX_TOKENS
@@ -233,7 +230,7 @@ class Prober:
         return pl.concat([pl.read_parquet(self.store.root / part.path, columns=columns) for part in parts]).sort("task_id", "draw")
 
     def commit(self, table: str, part: str, make: Callable[[], pl.DataFrame]) -> Part:
-        """Commits the part of this id; `make` is asked for its rows where it is not there."""
+        """Commits the part with this id; calls `make` for its rows if it does not exist."""
         committed = self.store.find(part) or self.store.write(table, part, make())
         self.store.commit([committed])
         return committed

@@ -140,10 +140,10 @@ def token_ratio(log_ratio: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 
 def sequence_ratio(log_ratio: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """GSPO's: the geometric mean of a row's token ratios, with the gradient of each token's ratio (section 4.3).
+    """GSPO's: geometric mean of a row's token ratios, with the gradient of each token's ratio (section 4.3).
 
-    If all tokens of a row have the same weight, the gradient of the row's mean equals that of the plain sequence ratio. If credit gives them
-    different weights, each token uses its weight, which the plain ratio would average.
+    With equal weights in a row, the gradient of the row's mean equals that of the plain sequence ratio. With different weights from credit,
+    each token uses its weight; the plain ratio would average the weights.
     """
     mean = (log_ratio * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(min=1.0)
     return mean.detach() + log_ratio - log_ratio.detach()

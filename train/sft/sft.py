@@ -1,8 +1,8 @@
 """Supervised fine-tuning: TRL's `SFTTrainer` on whole conversations, with loss on the assistant's text.
 
 One idea: the chat template marks what the policy learns (`{% generation %}`: calls, answers and ends of turns), and the rows are tokens
-with labels (`train/data/token_labels.py`), so that turns can be left out. TRL must not tokenise the messages itself: its Arrow structs fill in
-the keys of other tools as null; then the loss looks normal and no task succeeds.
+with labels (`train/data/token_labels.py`), so that turns can be left out. TRL must not tokenise the messages itself: its Arrow structs fill
+in the keys of other tools as null; then the loss looks normal and no task succeeds.
 A stage ends after `max_steps`, or at a plateau: when the mean loss of a window of `plateau_window` steps is less than `plateau_gain` nats
 per token below that of the window before. The budget is in steps, not seconds, so that the weights do not depend on the machine's speed.
 """

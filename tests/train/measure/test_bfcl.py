@@ -16,7 +16,7 @@ from synth.engines.base import ChatAnswer, ChatRequest, EngineFailure
 from synth.worlds.bfcl_world import CATEGORIES, BFCLWorld, Case
 from tests.storage.conftest import build_sample
 from train.measure import bfcl
-from train.measure.bfcl import accuracies, hold, run_cases, save_sessions, select_cases
+from train.measure.bfcl import accuracies, play_case, run_cases, save_sessions, select_cases
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("bfcl_eval") is None, reason="pip install --no-deps bfcl-eval")
 
@@ -80,12 +80,12 @@ def test_a_tool_is_on_offer_from_the_turn_on_in_which_it_is_there(few: list[Case
     """Given a case that withholds a tool, then it is in no request before its turn, and a call of it is an error and fails the case."""
     case = next(case for case in few if case.category == "miss_func")
     engine = Replaying([case], reference)
-    hold(engine, case)
+    play_case(engine, case)
     for request in engine.seen:
         turn = sum(message.role == "user" for message in request.messages) - 1
         assert {tool.name for tool in request.tools} == case.turns[turn].tools
     (withheld,) = case.turns[-1].tools - case.turns[0].tools
-    early = hold(Replaying([case], lambda case, turn: [*reference(case, turn), *([Call(tool=withheld)] if turn == 0 else [])]), case)
+    early = play_case(Replaying([case], lambda case, turn: [*reference(case, turn), *([Call(tool=withheld)] if turn == 0 else [])]), case)
     assert early.outcome is Outcome.POLICY_FAILURE and not early.checks["known_tools"]
     assert f"there is no tool {withheld}" in str([message.content for message in early.messages])
 
@@ -112,7 +112,7 @@ class Saying:
     ],
 )
 def test_a_policy_that_never_ends_or_writes_no_call_has_failed(few: list[Case], answer: ChatAnswer, check: str) -> None:
-    session = hold(Saying(answer), few[0])
+    session = play_case(Saying(answer), few[0])
     assert (session.outcome, session.checks) == (Outcome.POLICY_FAILURE, {check: False})
 
 
@@ -151,16 +151,16 @@ def test_a_world_or_a_judge_that_raises_is_no_failure_of_the_policy(few: list[Ca
         raise RuntimeError("out of order")
 
     monkeypatch.setattr(bfcl, "judge_session", broken)
-    assert hold(Replaying(few, reference), few[0]).outcome is Outcome.JUDGE_FAILURE
+    assert play_case(Replaying(few, reference), few[0]).outcome is Outcome.JUDGE_FAILURE
     monkeypatch.setattr(BFCLWorld, "call", broken)
-    session = hold(Replaying(few, reference), few[0])
+    session = play_case(Replaying(few, reference), few[0])
     assert (session.outcome, "out of order" in session.failure) == (Outcome.TOOL_FAILURE, True)
 
 
 def test_the_figures_of_a_policy_stay_in_its_store_once_and_with_wilsons_interval(few: list[Case], tmp_path: Path) -> None:
     store = build_sample(tmp_path / "store").store
     cases = [case for case in few if case.category in ("base", "long_context")]
-    sessions = [hold(Replaying([case], reference if case.category == "base" else without_the_last), case) for case in cases]
+    sessions = [play_case(Replaying([case], reference if case.category == "base" else without_the_last), case) for case in cases]
     for _ in range(2):
         save_sessions(store, "policy-2", sessions)
     rows = read_measurements(store).filter(use="bfcl")
