@@ -57,7 +57,7 @@ def plan(config: Config, steps: Sequence[str], query_rows: int | None = None, po
 
 def list_needs(config: Config) -> list[str]:
     """One line per thing that the stages' backends need."""
-    return [f"{', '.join(stages)}: needs {need.wanted}" for stages, need in stage_needs(config)]
+    return [f"{', '.join(stages)}: needs {need.requirement}" for stages, need in stage_needs(config)]
 
 
 def write_rendered(config: Config) -> Path | None:

@@ -10,9 +10,11 @@ import ctypes
 import os
 from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from storage.errors import BadInput
+from train.spec import RLSettings, SFTSettings
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
@@ -94,6 +96,32 @@ def keep_freed_memory() -> None:
         libc = ctypes.CDLL(None)
         libc.mallopt(_M_MMAP_THRESHOLD, 1 << 30)
         libc.mallopt(_M_TRIM_THRESHOLD, 1 << 30)
+
+
+def trainer_arguments(
+    settings: SFTSettings | RLSettings, seed: int, scratch: Path, draft: Path | None, updates_a_step: int = 1
+) -> dict[str, Any]:
+    """Arguments that SFT and RL share: device, optimiser, schedule, seeds, logging and checkpoints.
+
+    scratch: folder for the trainer's files. draft: folder for its checkpoints; None: no checkpoints.
+    updates_a_step: the trainer's steps (optimiser updates) per step of ours.
+    """
+    updates = settings.max_steps * updates_a_step
+    saving = {"save_strategy": "steps", "save_steps": settings.checkpoint_steps * updates_a_step} if draft else {}
+    return {
+        **device_arguments(),
+        **saving,
+        **linear_schedule(settings.learning_rate, settings.warmup_steps * updates_a_step, settings.final_rate_share, updates),
+        "output_dir": str(draft or scratch),
+        "max_steps": updates,
+        "weight_decay": settings.weight_decay,
+        "adam_beta1": 0.9,
+        "adam_beta2": settings.adam_beta2,
+        "max_grad_norm": settings.max_grad_norm,
+        "seed": seed,
+        "data_seed": seed,
+        "logging_steps": updates_a_step,
+    }
 
 
 def linear_schedule(learning_rate: float, warmup_steps: int, final_share: float, max_steps: int) -> dict[str, Any]:

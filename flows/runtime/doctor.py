@@ -77,7 +77,7 @@ def _backends(config: Config) -> Iterator[Finding]:
     from storage.errors import HeadraceError
 
     for stages, need in stage_needs(config):
-        detail = f"{need.wanted} ({', '.join(stages)})"
+        detail = f"{need.requirement} ({', '.join(stages)})"
         try:
             if need.check is not None:
                 need.check(0.0)

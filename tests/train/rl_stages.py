@@ -6,12 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from storage.record_rows import tasks_frame
 from storage.releases.release import ReleaseItem, make_release
-from storage.store import Store, part_id
-from synth.roles.simulate import expert_trajectory, trajectories_frame
-from synth.worlds import WORLDS
-from tests.train.tiny_policies import SMALL, retail_tasks
+from tests.train.tiny_policies import SMALL, expert_store, retail_tasks
 from train.run import run
 from train.spec import RLSettings, SFTSettings, StageSpec
 
@@ -23,14 +19,7 @@ RL = RLSettings(max_steps=5, tasks_a_step=3, draws=4, learning_rate=2e-3, warmup
 
 def rl_stages(root: Path) -> Callable[..., StageSpec]:
     """Makes the store and the policy; (folder, settings) -> the spec of the RL stage there."""
-    store = Store(root / "store")
-    experts = [expert_trajectory(WORLDS[task.world], task) for task in TASKS]
-    store.commit(
-        [
-            store.write("tasks", part_id("tasks", [], {}, 1), tasks_frame(TASKS)),
-            store.write("trajectories", part_id("trajectories", [], {}, 1), trajectories_frame(experts, TASKS)),
-        ]
-    )
+    store, experts = expert_store(root / "store", TASKS)
     splits = {
         "seed": [ReleaseItem("trajectory", expert.id, expert.task_id) for expert in experts],
         "rl": [ReleaseItem("task", task.id, task.id) for task in TASKS],

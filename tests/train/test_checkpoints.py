@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 import train.checkpoints
 import train.rl.task_sampler
@@ -21,20 +20,13 @@ from train.backends.local import LocalBackend
 from train.run import run
 from train.spec import CHECKPOINTS, StageSpec
 
+pytestmark = pytest.mark.usefixtures("in_process")
+
 LEFT = ("metrics.jsonl", "tags.jsonl", "result.json")
 
 
 class Killed(BaseException):
     """Stands in for SIGKILL where the process must go on: nothing of the project catches it."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _in_process() -> Iterator[None]:
-    """A stage makes torch deterministic and single-threaded for its own process; here it is ours."""
-    threads = torch.get_num_threads()
-    yield
-    torch.use_deterministic_algorithms(False)
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

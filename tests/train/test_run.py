@@ -10,23 +10,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from storage.errors import BadInput
-from storage.record_rows import tasks_frame
 from storage.releases.release import ReleaseItem, make_release
-from storage.store import Store, part_id
+from storage.store import Store
 from synth.engines.local.hf import HFEngine
-from synth.roles.simulate import expert_trajectory, trajectories_frame
 from synth.rollouts.draws import rollout
-from synth.worlds import WORLDS
-from tests.train.tiny_policies import SMALL, retail_tasks
+from tests.train.tiny_policies import SMALL, expert_store, retail_tasks
 from train.backends import local
 from train.backends.base import StageFailed, run_stage
 from train.backends.local import LocalBackend
@@ -42,14 +38,7 @@ RL = RLSettings(max_steps=2, tasks_a_step=2, draws=2, warmup_steps=0, max_tokens
 @pytest.fixture(scope="module")
 def released(tmp_path_factory) -> tuple[Store, str]:
     """A store with a release: experts' conversations to learn from (`seed`), and tasks without any (`rl`)."""
-    store = Store(tmp_path_factory.mktemp("stage") / "store")
-    experts = [expert_trajectory(WORLDS[task.world], task) for task in TASKS]
-    store.commit(
-        [
-            store.write("tasks", part_id("tasks", [], {}, 1), tasks_frame(TASKS)),
-            store.write("trajectories", part_id("trajectories", [], {}, 1), trajectories_frame(experts, TASKS)),
-        ]
-    )
+    store, experts = expert_store(tmp_path_factory.mktemp("stage") / "store", TASKS)
     splits = {
         "seed": [ReleaseItem("trajectory", expert.id, expert.task_id) for expert in experts],
         "odd": [ReleaseItem("trajectory", expert.id, expert.task_id) for expert in experts[:3]],
@@ -75,15 +64,6 @@ def stage(make_spec, tmp_path_factory) -> tuple[Path, StageSpec, dict[str, Any]]
     folder = tmp_path_factory.mktemp("stages") / "stage-1"
     spec = make_spec(folder)
     return folder, spec, run_stage(LocalBackend(), spec, folder)
-
-
-@pytest.fixture
-def in_process() -> Iterator[None]:
-    """A stage makes torch deterministic and single-threaded for its own process; here it is ours."""
-    threads = torch.get_num_threads()
-    yield
-    torch.use_deterministic_algorithms(False)
-    torch.set_num_threads(threads)
 
 
 # ---- what a stage leaves -------------------------------------------------------------------------------------------------

@@ -5,9 +5,13 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from storage.records import Message, Task
+from storage.record_rows import tasks_frame
+from storage.records import Message, Task, Trajectory
+from storage.store import Store, part_id
+from synth.roles.simulate import expert_trajectory, trajectories_frame
 from synth.tasks.solver import NotAdmitted, expert_messages, sibling
 from synth.worlds import WORLDS
 from tests.synth.retail_tasks import frame_of
@@ -31,6 +35,19 @@ def retail_tasks(*intents: str, each: int = 1) -> list[Task]:
             if sum(task.intent == intent for task in found) == each:
                 break
     return found
+
+
+def expert_store(root: Path, tasks: Sequence[Task]) -> tuple[Store, list[Trajectory]]:
+    """A store with these tasks and one expert trajectory per task."""
+    store = Store(root)
+    experts = [expert_trajectory(WORLDS[task.world], task) for task in tasks]
+    store.commit(
+        [
+            store.write("tasks", part_id("tasks", [], {}, 1), tasks_frame(tasks)),
+            store.write("trajectories", part_id("trajectories", [], {}, 1), trajectories_frame(experts, tasks)),
+        ]
+    )
+    return store, experts
 
 
 def expert_conversations(tasks: Sequence[Task]) -> list[list[Message]]:

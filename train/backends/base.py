@@ -47,13 +47,13 @@ class Need:
     """A requirement of a stage.
 
     name: short name, for a table.
-    wanted: the requirement as a sentence.
+    requirement: as a sentence.
     check: raises HeadraceError if the requirement is not met; its argument is the time-out in seconds (None: that of the configuration).
         None if only the start of the stage can tell.
     """
 
     name: str
-    wanted: str
+    requirement: str
     check: Callable[[float | None], None] | None = field(default=None, compare=False)
 
 
@@ -137,12 +137,9 @@ def run_stage(backend: Backend[Any], spec: StageSpec, folder: Path, progress: St
 class Steps:
     """Progress of a stage, read from its metrics file."""
 
-    def __init__(self, metrics: Path, spec: StageSpec) -> None:
-        self._metrics, self._most, self._figure = metrics, spec.settings.max_steps, "loss" if spec.sft else "reward"
-
-    @classmethod
-    def of(cls, handle: Handle) -> Steps:
-        return cls(handle.folder / METRICS, handle.spec)
+    def __init__(self, handle: Handle) -> None:
+        spec = handle.spec
+        self._metrics, self._most, self._figure = handle.folder / METRICS, spec.settings.max_steps, "loss" if spec.sft else "reward"
 
     def now(self) -> tuple[int, int, str]:
         """Arguments of a `StepProgress`; before the first step, 0 and no metric."""
@@ -153,6 +150,6 @@ class Steps:
         return len(rows), self._most, f"{self._figure} {json.loads(rows[-1])[self._figure]:.3g}" if rows else ""
 
 
-def tells_of_memory(log: str) -> bool:
+def is_out_of_memory(log: str) -> bool:
     """Whether a stage's log says that it ran out of memory."""
     return any(words in log.casefold() for words in _MEMORY)

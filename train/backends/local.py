@@ -19,7 +19,7 @@ from pathlib import Path
 
 from storage.errors import BadInput
 from storage.files import replace_atomically
-from train.backends.base import FAILURE, LOG, Backend, FailureKind, Handle, Need, StageFailed, StepProgress, Steps, tells_of_memory
+from train.backends.base import FAILURE, LOG, Backend, FailureKind, Handle, Need, StageFailed, StepProgress, Steps, is_out_of_memory
 from train.child_process import OFFLINE, THREADS, dying_with_parent
 from train.spec import StageSpec
 
@@ -45,7 +45,7 @@ class LocalBackend(Backend[Child]):
 
     def follow(self, handle: Child, progress: StepProgress = lambda *_: None) -> None:
         """As `Backend.follow`. A failure is of kind `memory` or `stage`, and is written to failure.json. An error here kills the child."""
-        steps = Steps.of(handle)
+        steps = Steps(handle)
         try:
             while (returncode := _ended_within(handle.process, _REPORT_EVERY_S)) is None:
                 progress(*steps.now())
@@ -92,7 +92,7 @@ def _failure(handle: Child, returncode: int) -> StageFailed:
     with log.open(errors="replace") as lines:
         tail = "".join(deque(lines, 15))
     was_killed = returncode == -signal.SIGKILL
-    kind: FailureKind = "memory" if was_killed or tells_of_memory(tail) else "stage"
+    kind: FailureKind = "memory" if was_killed or is_out_of_memory(tail) else "stage"
     killed = "was killed, probably because memory ran out (smaller batches hold less: micro_batch_size, batch_size)"
     message = f"stage {handle.spec.name} {killed if was_killed else f'ended with code {returncode}'}"
     text = json.dumps({"kind": kind, "message": message}, indent=1)

@@ -26,7 +26,7 @@ from packaging.version import InvalidVersion, Version
 
 from storage.errors import BadInput, HeadraceError
 from storage.files import replace_atomically
-from train.backends.base import LOG, RESULT, Backend, FailureKind, Handle, Need, StageFailed, StepProgress, Steps, tells_of_memory
+from train.backends.base import LOG, RESULT, Backend, FailureKind, Handle, Need, StageFailed, StepProgress, Steps, is_out_of_memory
 from train.backends.cluster import LOGIN, ClusterConfig, job, resources_of
 from train.backends.on_nodes import NO_NODES
 from train.backends.ray_jobs import POLL_S, Job, Jobs, NoAnswer, last_line
@@ -119,7 +119,7 @@ class RayBackend(Backend[RayJob]):
             NoAnswer: the cluster has not answered for `patience_s`. StageFailed: the job failed.
             HeadraceError: the cluster has forgotten the job, or its result cannot be seen here.
         """
-        jobs, stage, steps = Jobs(_address(self.cluster), self.cluster.patience_s), self._stage(handle), Steps.of(handle)
+        jobs, stage, steps = Jobs(_address(self.cluster), self.cluster.patience_s), self._stage(handle), Steps(handle)
         while True:
             submitted = jobs.find(handle.name)
             if submitted is None:
@@ -274,7 +274,7 @@ def _kind(ended: Job, log: str) -> FailureKind:
         return "stopped"
     if "Version mismatch" in output:
         return "version"
-    if ended.exit_code in (-9, 137) or tells_of_memory(output):
+    if ended.exit_code in (-9, 137) or is_out_of_memory(output):
         return "memory"
     if ended.exit_code == NO_NODES:
         return "resources"

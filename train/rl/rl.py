@@ -25,7 +25,7 @@ from transformers import PrinterCallback
 from storage.errors import BadInput
 from synth.engines.local.hf import HFEngine
 from train.checkpoints import Checkpoints
-from train.device import batch_arguments, device_arguments, linear_schedule, processes
+from train.device import batch_arguments, processes, trainer_arguments
 from train.divergence import StopDiverged
 from train.metrics_log import LiveMetrics
 from train.rl.credit import CREDITS, CreditBatch, erred_of, turns_of
@@ -249,25 +249,12 @@ def _playing(engine: HFEngine, source: TaskSource, settings: RLSettings, seed: i
 
 def _arguments(settings: RLSettings, seed: int, scratch: Path, checkpoints: Checkpoints | None) -> GRPOConfig:
     """TRL's configuration. TRL's steps are updates, ours are batches."""
-    passes = settings.updates_a_batch
-    updates = settings.max_steps * passes
-    saving = {"save_strategy": "steps", "save_steps": settings.checkpoint_steps * passes} if checkpoints else {}
     return GRPOConfig(
-        output_dir=str(checkpoints.draft if checkpoints else scratch),
-        max_steps=updates,
         num_generations=settings.draws,
         temperature=settings.temperature,
         beta=settings.beta,
         scale_rewards=LOSSES[settings.loss].scale,
-        weight_decay=settings.weight_decay,
-        adam_beta1=0.9,
-        adam_beta2=settings.adam_beta2,
-        max_grad_norm=settings.max_grad_norm,
         shuffle_dataset=False,
-        seed=seed,
-        data_seed=seed,
-        logging_steps=passes,
         **batch_arguments(settings.tasks_a_step * settings.draws, settings.micro_batch_size),
-        **linear_schedule(settings.learning_rate, settings.warmup_steps * passes, settings.final_rate_share, updates),
-        **device_arguments() | saving,
+        **trainer_arguments(settings, seed, scratch, checkpoints and checkpoints.draft, settings.updates_a_batch),
     )

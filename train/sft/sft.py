@@ -21,7 +21,7 @@ from storage.errors import BadInput
 from storage.records import JSON, Message
 from train.checkpoints import Checkpoints, SavedState
 from train.data.token_labels import IGNORED, LEFT_OUT, learned_tokens, marking_template
-from train.device import batch_arguments, device_arguments, linear_schedule, processes
+from train.device import batch_arguments, processes, trainer_arguments
 from train.divergence import StopDiverged
 from train.metrics_log import LiveMetrics
 from train.sft.length_batching import Order
@@ -92,7 +92,12 @@ def train_sft(
     trainer = OrderedTrainer(
         order=order,
         model=model,
-        args=_arguments(settings, sizes, seed, scratch, saved),
+        args=SFTConfig(
+            max_length=None,
+            **sizes,
+            **trainer_arguments(settings, seed, scratch, saved and saved.draft)
+            | {"gradient_checkpointing": settings.gradient_checkpointing},
+        ),
         train_dataset=Dataset.from_list([*rows, *fillers]),
         processing_class=tokenizer,
         callbacks=[StopDiverged(), plateau, metrics, *([saved] if saved else [])],
@@ -101,26 +106,6 @@ def train_sft(
     last = saved.last() if saved else None
     trainer.train(resume_from_checkpoint=str(last) if last else None)
     return metrics.rows(trainer.state)
-
-
-def _arguments(settings: SFTSettings, sizes: Mapping[str, int], seed: int, scratch: Path, checkpoints: Checkpoints | None) -> SFTConfig:
-    """TRL's configuration. sizes: from `batch_arguments`."""
-    saving = {"save_strategy": "steps", "save_steps": settings.checkpoint_steps} if checkpoints else {}
-    return SFTConfig(
-        output_dir=str(checkpoints.draft if checkpoints else scratch),
-        max_steps=settings.max_steps,
-        weight_decay=settings.weight_decay,
-        adam_beta1=0.9,
-        adam_beta2=settings.adam_beta2,
-        max_grad_norm=settings.max_grad_norm,
-        max_length=None,
-        seed=seed,
-        data_seed=seed,
-        logging_steps=1,
-        **linear_schedule(settings.learning_rate, settings.warmup_steps, settings.final_rate_share, settings.max_steps),
-        **sizes,
-        **device_arguments() | {"gradient_checkpointing": settings.gradient_checkpointing} | saving,
-    )
 
 
 def _rows(

@@ -131,8 +131,8 @@ def test_a_stage_needs_the_gpus_that_it_takes_and_shares_its_batch_among_them() 
     told: dict[str, Any] = {"name": "s", "store": "/store", "release_id": "r", "split": "s", "model_out": "/store/models/s/model"}
     sft, rl = (StageSpec(algorithm=name, **{name: settings}, **told) for name, settings in (("sft", SFTSettings()), ("rl", RLSettings())))
     backend = RayBackend(ClusterConfig(nodes=2, gpus_per_node=8))
-    assert [need.wanted for need in backend.needs(sft)][1:] == ["2 x 8 GPUs, free when a stage of sft starts"]
-    assert [need.wanted for need in backend.needs(rl)][1:] == ["1 x 1 GPUs, free when a stage of rl starts"]
+    assert [need.requirement for need in backend.needs(sft)][1:] == ["2 x 8 GPUs, free when a stage of sft starts"]
+    assert [need.requirement for need in backend.needs(rl)][1:] == ["1 x 1 GPUs, free when a stage of rl starts"]
     assert [need.name for need in RayBackend().needs(sft)] == ["cluster"]
     assert [backend.processes(sft), backend.processes(rl), RayBackend().processes(sft)] == [16, 1, 1]
 

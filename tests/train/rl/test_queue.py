@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -32,18 +32,11 @@ from train.rl.task_sampler import FreshTasks, routed_tasks
 from train.run import run
 from train.spec import CHECKPOINTS, StageSpec
 
+pytestmark = pytest.mark.usefixtures("in_process")
+
 BOUND = 2
 TOLERANCE = 1e-4
 """Of a log-probability: the sampler's own forward pass against that of Transformers, in fp32."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _in_process() -> Iterator[None]:
-    """A stage makes torch deterministic and single-threaded for its own process; here it is ours."""
-    threads = torch.get_num_threads()
-    yield
-    torch.use_deterministic_algorithms(False)
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import json
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +14,14 @@ import pytest
 import torch
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
-from storage.record_rows import tasks_frame
 from storage.releases.release import ReleaseItem, make_release
-from storage.store import Store, part_id
-from synth.roles.simulate import expert_trajectory, trajectories_frame
-from synth.worlds import WORLDS
-from tests.train.tiny_policies import SMALL, retail_tasks
+from tests.train.tiny_policies import SMALL, expert_store, retail_tasks
 from train.metrics_log import LiveMetrics
 from train.run import run
 from train.sft.length_batching import Order
 from train.spec import CHECKPOINTS, SFTSettings, StageSpec
+
+pytestmark = pytest.mark.usefixtures("in_process")
 
 LENGTHS = [5, 9, 3, 7, 8, 2, 6, 4, 1]
 TASKS = retail_tasks("special_service", "order_status", "close_order", "buy_unnamed", "buy_pick")
@@ -91,26 +89,10 @@ def test_between_two_epochs_the_generator_says_it_all():
 # ---- going on ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _in_process() -> Iterator[None]:
-    """A stage makes torch deterministic and single-threaded for its own process; here it is ours."""
-    threads = torch.get_num_threads()
-    yield
-    torch.use_deterministic_algorithms(False)
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture(scope="module")
 def make_spec(tmp_path_factory) -> Callable[..., StageSpec]:
     """A store with five experts' conversations: folder -> the spec of the SFT stage there."""
-    store = Store(tmp_path_factory.mktemp("stages") / "store")
-    experts = [expert_trajectory(WORLDS[task.world], task) for task in TASKS]
-    store.commit(
-        [
-            store.write("tasks", part_id("tasks", [], {}, 1), tasks_frame(TASKS)),
-            store.write("trajectories", part_id("trajectories", [], {}, 1), trajectories_frame(experts, TASKS)),
-        ]
-    )
+    store, experts = expert_store(tmp_path_factory.mktemp("stages") / "store", TASKS)
     release = make_release(store, "seed", {"seed": [ReleaseItem("trajectory", one.id, one.task_id) for one in experts]}, {})
 
     def make(folder: Path, **settings: Any) -> StageSpec:
