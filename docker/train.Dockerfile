@@ -1,8 +1,8 @@
-# The image of training: Headrace with what its stages need, from the project's wheel. For Ray Jobs (`train.cluster.image`) and for a Docker
-# work pool of Prefect's.
+# The image of training: the project's wheel with its training dependencies. For Ray Jobs (`train.cluster.image`) and Docker work pools of
+# Prefect.
 #   docker build -t headrace-train:1 -f docker/train.Dockerfile .
-# A cluster's jobs need its own Python and Ray: give its image as BASE, e.g. --build-arg BASE=rayproject/ray:2.60.0-py312-gpu. Where no GPU
-# is, --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cpu spares the image CUDA.
+# Jobs need the Python and Ray of their cluster: set BASE to its image, e.g. --build-arg BASE=rayproject/ray:2.60.0-py312-gpu. Without a
+# GPU, --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cpu leaves CUDA out.
 ARG BASE=python:3.12-slim-bookworm
 
 FROM python:3.12-slim-bookworm AS wheel

@@ -63,8 +63,8 @@ def check_has_tasks(config: Config) -> None:
 def check_policy(config: Config, name_or_id: str | None, *, or_none: bool = False) -> None:
     """Check that a policy or engine exists and can answer.
 
-    named: id of a policy, or name of an engine; None: the policy promoted last.
-    or_none: accept that no policy is named and none was promoted.
+    name_or_id: id of a policy, or name of an engine; None: the policy promoted last.
+    or_none: also accept a store without a promoted policy.
     """
     from train.policies import find_policy, promoted_policy
 
@@ -210,7 +210,7 @@ def set_focus(config: Config, on_failures: bool) -> Config:
 
 
 def _drills(config: Config, worlds: list[str], accepted: int | None) -> dict[str, int]:
-    """Number of drills of every world that is named singly: as configured, else an equal share of the wanted conversations."""
+    """Number of drills of every world that is named singly: as configured, else an equal share of the conversations."""
     from synth.worlds import names_in
 
     single = [name for name in worlds if names_in([name]) == (name,)]
@@ -221,7 +221,7 @@ def _drills(config: Config, worlds: list[str], accepted: int | None) -> dict[str
 def resolve_release(store: Store, name_or_id: str | None) -> str:
     """The id of a release.
 
-    named: id, or name (then the latest release of that name); None: make a release of all synthesised conversations.
+    name_or_id: id, or name (then the latest release of that name); None: make a release of all synthesised conversations.
     """
     if name_or_id is None:
         from filters.release_synthetic import collect

@@ -155,7 +155,7 @@ def _write_sessions(path: Path, sessions: Sequence[Session]) -> None:
 
 def _print_accuracies(name: str, sessions: Sequence[Session]) -> None:
     from flows.summary_tables import Table, print_table
-    from storage.report.evaluation_queries import format_rate as told_rate
+    from storage.report.evaluation_queries import format_rate
     from train.measure.bfcl import accuracies
 
     rows = []
@@ -169,7 +169,7 @@ def _print_accuracies(name: str, sessions: Sequence[Session]) -> None:
                 "cases": accuracy.cases,
                 "rated": accuracy.rated,
                 "passed": accuracy.passed,
-                "accuracy (95 %)": told_rate(accuracy.passed / accuracy.rated, accuracy.low, accuracy.high) if accuracy.rated else "",
+                "accuracy (95 %)": format_rate(accuracy.passed / accuracy.rated, accuracy.low, accuracy.high) if accuracy.rated else "",
                 "first check that failed": ", ".join(f"{check} {count}" for check, count in failed_checks.most_common() if check),
                 "not rated": ", ".join(f"{outcome} {count}" for outcome, count in unrated.most_common()),
             }

@@ -49,7 +49,7 @@ def main() -> None:
     try:
         app()
     except SystemExit as ended:
-        if ended.code:  # a traceback holds objects of libraries that print long complaints at exit
+        if ended.code:  # skip the cleanup of Python: libraries print long warnings there
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(ended.code if isinstance(ended.code, int) else 1)

@@ -28,7 +28,7 @@ DryRunOfTraining = Annotated[
     bool,
     typer.Option(
         "--dry-run",
-        help="Only print the plan: steps, counts, estimated time and cost. For a cluster, also write what it would be given to a folder.",
+        help="Only print the plan: steps, counts, estimated time and cost. For a cluster, also write its job files to a folder.",
     ),
 ]
 Families = Annotated[
@@ -39,7 +39,7 @@ FocusOn = Annotated[
     Literal["failures"] | None,
     typer.Option(
         "--focus",
-        help="Ask for more of the needs that the last promoted policy fails or wavers at in its probe; the shares are printed first.",
+        help="Ask for more of the needs at which the last promoted policy always or sometimes fails in its probe; print the shares first.",
     ),
 ]
 LANGUAGE_MODELS = "Language models"

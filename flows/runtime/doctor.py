@@ -139,15 +139,17 @@ def _requirements() -> Iterator[Finding]:
     from packaging.requirements import Requirement
 
     try:
-        wanted = [Requirement(line) for line in requires("headrace") or []]
+        package_requirements = [Requirement(line) for line in requires("headrace") or []]
     except PackageNotFoundError:
         yield Finding("broken", "headrace", "is not installed: pip install -e . (in the repository) or pip install headrace")
         return
     yield Finding("ok", "headrace", version("headrace"))
-    core = [each for each in wanted if each.marker is None or each.marker.evaluate({"extra": ""})]
+    core = [each for each in package_requirements if each.marker is None or each.marker.evaluate({"extra": ""})]
     yield _compare("dependencies", core, "broken", "pip install --force-reinstall headrace, with the constraints of its repository")
     for extra, advice in EXTRAS.items():
-        extras = [each for each in wanted if each not in core and each.marker is not None and each.marker.evaluate({"extra": extra})]
+        extras = [
+            each for each in package_requirements if each not in core and each.marker is not None and each.marker.evaluate({"extra": extra})
+        ]
         yield _compare(f"extra `{extra}`", extras, "note", advice)
 
 
