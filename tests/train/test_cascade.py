@@ -59,7 +59,7 @@ class Judged(Exception):
     """A policy would have been judged by this."""
 
 
-def only_told(_, spec, __):
+def raise_launched(_, spec, __):
     raise Launched(spec)
 
 
@@ -111,7 +111,7 @@ def test_every_stage_names_its_release_its_policies_and_its_code(store):
 
 def test_rl_leaves_tags_of_the_tasks_whose_siblings_it_drew_and_no_region_of_a_probe_changes(store):
     """Given a cascade that ends with RL, then tasks of its split are tagged for the policy that came of it by their last rollouts; they are
-    told by `explain`, and counted nowhere where a probe is meant."""
+    shown by `explain`, and not counted as tags of a probe."""
     (tags,) = [rows for _, rows in store.query("SELECT * FROM tags WHERE purpose = 'rl'").group_by("policy_id")]
     (policy,) = store.query("SELECT policy_id, release_id FROM policies JOIN stages USING (stage_id) WHERE name = 'rl'").rows()
     assert tags["policy_id"].unique().to_list() == [policy[0]]
@@ -120,8 +120,8 @@ def test_rl_leaves_tags_of_the_tasks_whose_siblings_it_drew_and_no_region_of_a_p
     assert 1 < tags.height <= 2 * CONFIG.stage("rl").tasks_a_step
     assert tags["k"].is_between(1, CONFIG.stage("rl").tag_window).all() and tags["difficulty"].null_count() == 0
 
-    told = str(explain(store, tags["task_id"][0]))
-    assert "the last rollouts of its siblings while it was in training" in told and f"{policy[0]}" in told
+    explanation = str(explain(store, tags["task_id"][0]))
+    assert "the last rollouts of its siblings while it was in training" in explanation and f"{policy[0]}" in explanation
     assert [one["policy"] for one in report_tags(store)["maps"]] == ["sft1", "sft2"]
     assert {row["policy"] for row in certainty(store).rows} <= {"sft1", "sft2"}
 
@@ -131,7 +131,7 @@ def test_how_often_checkpoints_are_made_makes_no_other_stage(store):
     often = CONFIG.with_stage("rl", checkpoint_steps=1)
     run_cascade(store, often, run=never)
     with pytest.raises(Launched):
-        run_cascade(store, often.with_stage("rl", follow_tags=True), run=only_told)
+        run_cascade(store, often.with_stage("rl", follow_tags=True), run=raise_launched)
 
 
 def test_a_second_call_trains_nothing_and_changes_nothing(store):
@@ -256,7 +256,7 @@ def test_changed_thresholds_change_the_routes_and_no_tag(store):
     for certain in (0.75, 0.3):
         moved = RouteConfig(regions=RegionConfig(certain_rate=certain), rl_uniform=0.0)
         with pytest.raises(Launched) as launched:
-            run_cascade(store, CONFIG.with_stage("sft2", max_steps=4).model_copy(update={"route": moved}), run=only_told)
+            run_cascade(store, CONFIG.with_stage("sft2", max_steps=4).model_copy(update={"route": moved}), run=raise_launched)
         items = store.query("SELECT split, task_id FROM release_items WHERE release_id = ?", [launched.value.spec.release_id])
         routes[certain] = {task for split, task in items.iter_rows() if split == "rl"}
         assert launched.value.spec.name == "sft2" and launched.value.spec.model_in is not None

@@ -1,4 +1,4 @@
-"""An RL stage that is killed goes on from its last whole checkpoint, and nobody can tell from what it leaves."""
+"""An RL stage that is killed resumes from its last checkpoint, with the same results as an uninterrupted one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What ties a process to whoever started it, where no signal shows it; that it dies with it is tried where it is used."""
+(
+    """A child process dies with its parent; other tests try it where it is used."""
+    """A child process dies with its parent; other tests try it where it is used."""
+)
 
 from __future__ import annotations
 

@@ -172,8 +172,8 @@ def scribbled(policy: Path) -> None:
 
 
 def grown(policy: Path) -> None:
-    told = json.loads((policy / "config.json").read_text())
-    (policy / "config.json").write_text(json.dumps(told | {"num_hidden_layers": 2, "layer_types": ["full_attention"] * 2}))
+    config = json.loads((policy / "config.json").read_text())
+    (policy / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 2, "layer_types": ["full_attention"] * 2}))
 
 
 @pytest.mark.usefixtures("in_process")
@@ -242,9 +242,9 @@ def test_a_folder_without_weights_has_no_hash(tmp_path):
 @pytest.mark.slow
 def test_a_stage_that_fails_is_an_error_with_the_end_of_its_log(make_spec, tmp_path):
     spec = make_spec(tmp_path, split="sed")
-    with pytest.raises(StageFailed, match=r"(?s)stage sft1 ended with code 2; the end of .*log\.txt:.*has no split 'sed'") as told:
+    with pytest.raises(StageFailed, match=r"(?s)stage sft1 ended with code 2; the end of .*log\.txt:.*has no split 'sed'") as failure:
         run_stage(LocalBackend(), spec, tmp_path)
-    assert told.value.kind == "stage"
+    assert failure.value.kind == "stage"
     assert json.loads((tmp_path / "failure.json").read_text()) == {"kind": "stage", "message": "stage sft1 ended with code 2"}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["failure.json", "log.txt", "spec.json"]
     run_stage(LocalBackend(), make_spec(tmp_path), tmp_path)
@@ -284,14 +284,14 @@ def within(seconds: float, condition: Callable[[], bool]) -> bool:
 @pytest.mark.slow
 def test_whoever_waits_for_a_stage_is_told_its_steps(make_spec, tmp_path, monkeypatch):
     monkeypatch.setattr(local, "_TELL_EVERY_S", 0.05)
-    told: list[tuple[int, int, str]] = []
+    reports: list[tuple[int, int, str]] = []
     long = SFT.model_copy(update={"max_steps": 200})
-    run_stage(LocalBackend(), make_spec(tmp_path / "stage", sft=long), tmp_path / "stage", lambda *steps: told.append(steps))
-    assert {most for _, most, _ in told} == {200}
-    assert [done for done, *_ in told] == sorted(done for done, *_ in told)
-    assert len({done for done, *_ in told}) > 5, "they come while it trains, not at its end"
+    run_stage(LocalBackend(), make_spec(tmp_path / "stage", sft=long), tmp_path / "stage", lambda *steps: reports.append(steps))
+    assert {most for _, most, _ in reports} == {200}
+    assert [done for done, *_ in reports] == sorted(done for done, *_ in reports)
+    assert len({done for done, *_ in reports}) > 5, "they come while it trains, not at its end"
     rows = [json.loads(line) for line in (tmp_path / "stage" / "metrics.jsonl").read_text().splitlines()]
-    assert all(figure == (f"loss {rows[done - 1]['loss']:.3g}" if done else "") for done, _, figure in told)
+    assert all(figure == (f"loss {rows[done - 1]['loss']:.3g}" if done else "") for done, _, figure in reports)
     assert re.search(r"step 200 of 200: loss \S+, \S+ s, \S+ s a step, \S+ tokens a second", (tmp_path / "stage" / "log.txt").read_text())
 
 
@@ -306,9 +306,11 @@ def test_the_child_computes_with_one_thread_and_asks_no_hub(tmp_path, monkeypatc
 @pytest.mark.slow
 def test_a_stage_without_memory_says_what_to_do(make_spec, tmp_path):
     """Given a fresh policy that no machine can hold, then the child says so in one line, and its launcher passes it on."""
-    with pytest.raises(StageFailed, match=r"(?s)stage sft1 ended with code 1; .*out of memory: smaller batches .*micro_batch_size") as told:
+    with pytest.raises(
+        StageFailed, match=r"(?s)stage sft1 ended with code 1; .*out of memory: smaller batches .*micro_batch_size"
+    ) as failure:
         run_stage(LocalBackend(), make_spec(tmp_path, tiny=SMALL.model_copy(update={"feed_forward": 10**12})), tmp_path)
-    assert "Traceback" not in str(told.value) and told.value.kind == "memory"
+    assert "Traceback" not in str(failure.value) and failure.value.kind == "memory"
 
 
 def test_a_stage_that_the_kernel_killed_says_what_to_do(make_spec, tmp_path, monkeypatch):
@@ -318,9 +320,9 @@ def test_a_stage_that_the_kernel_killed_says_what_to_do(make_spec, tmp_path, mon
         return started([sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"], log)
 
     monkeypatch.setattr(local, "start", killed)
-    with pytest.raises(StageFailed, match=r"stage sft1 was killed, probably because memory ran out .*micro_batch_size") as told:
+    with pytest.raises(StageFailed, match=r"stage sft1 was killed, probably because memory ran out .*micro_batch_size") as failure:
         run_stage(LocalBackend(), make_spec(tmp_path), tmp_path)
-    assert told.value.kind == "memory"
+    assert failure.value.kind == "memory"
 
 
 # ---- several processes ---------------------------------------------------------------------------------------------------

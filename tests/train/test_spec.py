@@ -1,4 +1,4 @@
-"""What a stage is told: names that there are, batches that divide, and everything that its loss needs."""
+"""A stage's spec: known names, batches that divide, and everything that its loss needs."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ def test_settings_that_make_no_sense_are_refused_with_those_that_would(settings:
 
 
 def test_a_policy_is_held_near_the_one_it_came_from_only_if_there_is_one() -> None:
-    told: dict[str, Any] = {"name": "rl", "algorithm": "rl", "store": Path("s"), "release_id": "r", "split": "rl", "model_out": Path("m")}
+    fields: dict[str, Any] = {"name": "rl", "algorithm": "rl", "store": Path("s"), "release_id": "r", "split": "rl", "model_out": Path("m")}
     with pytest.raises(ValidationError, match="model_in, or set beta to 0"):
-        StageSpec(**told, rl=RLSettings(beta=1e-3))
-    assert StageSpec(**told, model_in=Path("in"), rl=RLSettings(beta=1e-3)).rl is not None
+        StageSpec(**fields, rl=RLSettings(beta=1e-3))
+    assert StageSpec(**fields, model_in=Path("in"), rl=RLSettings(beta=1e-3)).rl is not None
 
 
 def test_a_stage_does_not_overwrite_the_policy_that_it_comes_from() -> None:
-    told: dict[str, Any] = {"name": "rl", "algorithm": "rl", "store": Path("s"), "release_id": "r", "split": "rl", "rl": RLSettings()}
+    fields: dict[str, Any] = {"name": "rl", "algorithm": "rl", "store": Path("s"), "release_id": "r", "split": "rl", "rl": RLSettings()}
     with pytest.raises(ValidationError, match="model_out is model_in"):
-        StageSpec(**told, model_in=Path("m"), model_out=Path("m"))
+        StageSpec(**fields, model_in=Path("m"), model_out=Path("m"))
 
 
 @pytest.mark.parametrize("shape", [{"width": 97}, {"width": 32}, {"width": 27}])

@@ -102,5 +102,5 @@ def test_what_makes_no_cascade_is_refused_in_one_line_with_its_key(stages: str, 
     file.write_text(f"train:\n  worlds: [retail]\n  stages:\n    {stages}\n")
     with pytest.raises(BadInput) as refused:
         load(file, Config)
-    told = str(refused.value)
-    assert words in told and told.startswith(f"{file}:") and "\n" not in told, told
+    message = str(refused.value)
+    assert words in message and message.startswith(f"{file}:") and "\n" not in message, message

@@ -55,9 +55,9 @@ def spec(tmp_path: Path) -> StageSpec:
 
 
 def test_a_stage_is_launched_followed_and_not_run_again(spec: StageSpec, tmp_path: Path) -> None:
-    backend, told, folder = Scripted(), list[tuple[int, int, str]](), tmp_path / "models" / "stage-1"
-    assert run_stage(backend, spec, folder, lambda *steps: told.append(steps)) == RESULT
-    assert (backend.calls, told) == (["launch", "follow job-1"], [(1, 2, "loss 1")])
+    backend, reports, folder = Scripted(), list[tuple[int, int, str]](), tmp_path / "models" / "stage-1"
+    assert run_stage(backend, spec, folder, lambda *steps: reports.append(steps)) == RESULT
+    assert (backend.calls, reports) == (["launch", "follow job-1"], [(1, 2, "loss 1")])
     assert run_stage(backend, spec, folder) == RESULT
     assert len(backend.calls) == 2
 

@@ -1,4 +1,4 @@
-"""What a cluster may be told, and the Ray Job that is made of it."""
+"""The section of a cluster, and the Ray Job that is made from it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from train.spec import RLSettings, SFTSettings, StageSpec
 SPEC = "/store/models/stage-1/spec.json"
 
 
-def made(**told: Any) -> dict[str, Any]:
-    return job(ClusterConfig(**told), "headrace-stage-1", "sft1", SPEC, folder="models/stage-1")
+def made(**section: Any) -> dict[str, Any]:
+    return job(ClusterConfig(**section), "headrace-stage-1", "sft1", SPEC, folder="models/stage-1")
 
 
 # ---- secrets ---------------------------------------------------------------------------------------------------------------
@@ -36,7 +36,7 @@ def test_no_name_that_looks_like_a_secret_is_let_into_a_job(name: str) -> None:
 def test_no_url_with_a_password_is_let_into_a_job() -> None:
     with pytest.raises(ValidationError, match="PROXY looks like a secret"):
         ClusterConfig(env={"PROXY": "http://me:hunter2@proxy"})
-    for told in (
+    for section in (
         {"checkpoints": "s3://me:hunter2@bucket"},
         {"address": "http://me:hunter2@head:8265"},
         {"pip": ["https://me:x@index/a.whl"]},
@@ -44,7 +44,7 @@ def test_no_url_with_a_password_is_let_into_a_job() -> None:
         {"working_dir": "https://bucket.s3.amazonaws.com/code.zip?X-Amz-Expires=900&X-Amz-Signature=hunter2"},
     ):
         with pytest.raises(ValidationError, match="the URL has a password or a token in it"):
-            ClusterConfig.model_validate(told)
+            ClusterConfig.model_validate(section)
 
 
 def test_a_name_in_a_url_that_is_no_secret_is_let_in() -> None:
@@ -60,7 +60,7 @@ def test_other_variables_go_along_and_may_replace_ours() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "words"),
+    ("section", "words"),
     [
         ({"gpu": 8}, "Extra inputs"),
         ({"address": "head:6379"}, "say http://HEAD:8265"),
@@ -69,9 +69,9 @@ def test_other_variables_go_along_and_may_replace_ours() -> None:
         ({"checkpoints": "/shared"}, "a folder of one machine"),
     ],
 )
-def test_what_cannot_be_is_refused_in_words(told: dict[str, Any], words: str) -> None:
+def test_what_cannot_be_is_refused_in_words(section: dict[str, Any], words: str) -> None:
     with pytest.raises(ValidationError, match=words):
-        ClusterConfig.model_validate(told)
+        ClusterConfig.model_validate(section)
 
 
 # ---- jobs --------------------------------------------------------------------------------------------------------------------
@@ -98,28 +98,28 @@ def test_rays_own_models_take_the_job() -> None:
     from ray.dashboard.modules.job.common import JobSubmitRequest
     from ray.runtime_env import RuntimeEnv
 
-    for told in (
+    for section in (
         {"pip": ("trl",), "working_dir": "s3://bucket/code.zip"},
         {"image": "me/train:1", "resources": {"disk": 1}, "labels": {"a": "b"}},
     ):
-        body = made(**told)
+        body = made(**section)
         JobSubmitRequest(**body)
         RuntimeEnv(**body["runtime_env"])
 
 
 def test_several_gpus_of_a_node_get_a_process_each() -> None:
     asked = made(gpus_per_node=8)
-    told = _accelerate(shlex.split(asked["entrypoint"]))
-    assert (told.num_processes, told.num_machines, told.multi_gpu, told.module) == (8, 1, True, True)
-    assert (told.training_script, told.training_script_args) == ("train.run", [SPEC])
+    arguments = _accelerate(shlex.split(asked["entrypoint"]))
+    assert (arguments.num_processes, arguments.num_machines, arguments.multi_gpu, arguments.module) == (8, 1, True, True)
+    assert (arguments.training_script, arguments.training_script_args) == ("train.run", [SPEC])
     assert asked["entrypoint_num_gpus"] == 8.0
 
 
 def test_rl_takes_one_gpu_of_one_node_whatever_sft_takes() -> None:
     """Its one process plays and learns; started by `accelerate launch` it would refuse."""
-    told: dict[str, Any] = {"name": "s", "store": "/store", "release_id": "r", "split": "s", "model_out": "/store/models/s/model"}
+    fields: dict[str, Any] = {"name": "s", "store": "/store", "release_id": "r", "split": "s", "model_out": "/store/models/s/model"}
     cluster = ClusterConfig(nodes=2, gpus_per_node=8, cpus=24)
-    sft, rl = (StageSpec(algorithm=name, **{name: settings}, **told) for name, settings in (("sft", SFTSettings()), ("rl", RLSettings())))
+    sft, rl = (StageSpec(algorithm=name, **{name: settings}, **fields) for name, settings in (("sft", SFTSettings()), ("rl", RLSettings())))
     assert resources_of(cluster, sft) == cluster
     assert resources_of(ClusterConfig(), rl) == ClusterConfig(), "where there is no GPU, none"
     _, asked = describe_job(rl, Path("/store/models/s"), cluster)
@@ -128,8 +128,8 @@ def test_rl_takes_one_gpu_of_one_node_whatever_sft_takes() -> None:
 
 
 def test_a_stage_needs_the_gpus_that_it_takes_and_shares_its_batch_among_them() -> None:
-    told: dict[str, Any] = {"name": "s", "store": "/store", "release_id": "r", "split": "s", "model_out": "/store/models/s/model"}
-    sft, rl = (StageSpec(algorithm=name, **{name: settings}, **told) for name, settings in (("sft", SFTSettings()), ("rl", RLSettings())))
+    fields: dict[str, Any] = {"name": "s", "store": "/store", "release_id": "r", "split": "s", "model_out": "/store/models/s/model"}
+    sft, rl = (StageSpec(algorithm=name, **{name: settings}, **fields) for name, settings in (("sft", SFTSettings()), ("rl", RLSettings())))
     backend = RayBackend(ClusterConfig(nodes=2, gpus_per_node=8))
     assert [need.requirement for need in backend.needs(sft)][1:] == ["2 x 8 GPUs, free when a stage of sft starts"]
     assert [need.requirement for need in backend.needs(rl)][1:] == ["1 x 1 GPUs, free when a stage of rl starts"]
@@ -147,12 +147,12 @@ def test_a_stage_needs_the_gpus_that_it_takes_and_shares_its_batch_among_them() 
 )
 def test_a_batch_that_the_gpus_cannot_share_is_refused_with_the_configuration(batch: int, at_once: int | None, words: str | None) -> None:
     stages = [{"name": "sft1", "batch_size": batch, "micro_batch_size": at_once}, {"name": "sft2", "batch_size": 16}]
-    told = {"backend": "ray", "cluster": {"nodes": 2, "gpus_per_node": 8}, "stages": stages}
+    section = {"backend": "ray", "cluster": {"nodes": 2, "gpus_per_node": 8}, "stages": stages}
     if words is None:
-        CascadeConfig.model_validate(told)
+        CascadeConfig.model_validate(section)
     else:
         with pytest.raises(ValidationError, match=words):
-            CascadeConfig.model_validate(told)
+            CascadeConfig.model_validate(section)
 
 
 def test_several_nodes_get_a_launcher_each_that_knows_its_number_and_where_to_meet() -> None:
@@ -161,9 +161,9 @@ def test_several_nodes_get_a_launcher_each_that_knows_its_number_and_where_to_me
     assert (python, p, m, module) == ("python", "-P", "-m", "train.backends.on_nodes")
     assert json.loads(spread) == {"nodes": 2, "take": {"CPU": 24.0, "GPU": 8.0}, "labels": {"zone": "a"}}
     assert "entrypoint_num_gpus" not in asked, "the job itself only waits"
-    told = _accelerate([word.format(rank=1, ip="10.0.0.1", port=29500) for word in command])
-    assert (told.num_processes, told.num_machines, told.machine_rank) == (16, 2, 1)
-    assert (told.main_process_ip, told.main_process_port) == ("10.0.0.1", 29500)
+    arguments = _accelerate([word.format(rank=1, ip="10.0.0.1", port=29500) for word in command])
+    assert (arguments.num_processes, arguments.num_machines, arguments.machine_rank) == (16, 2, 1)
+    assert (arguments.main_process_ip, arguments.main_process_port) == ("10.0.0.1", 29500)
 
 
 def test_with_a_url_each_node_works_in_a_copy_of_what_lies_there() -> None:

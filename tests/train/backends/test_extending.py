@@ -37,10 +37,10 @@ def test_the_example_trains_and_a_second_launcher_finds_what_the_first_has_start
     first = backend.launch(spec, folder)
     second = type(backend)().launch(spec, folder)
     assert first is not None and second == first
-    told: list[int] = []
-    result = run_stage(backend, spec, folder, lambda done, *_: told.append(done))
+    reports: list[int] = []
+    result = run_stage(backend, spec, folder, lambda done, *_: reports.append(done))
     assert result["metrics"]["steps"] == SFT.max_steps and (folder / "model" / "config.json").exists()
-    assert told == sorted(told)
+    assert reports == sorted(reports)
 
 
 def test_the_example_ends_a_stage_that_is_cancelled_and_says_so_of_one_without_a_result(backend: Backend[Any], tmp_path: Path) -> None:

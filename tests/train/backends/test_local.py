@@ -25,8 +25,8 @@ def spec(tmp_path: Path) -> StageSpec:
 
 def test_a_failure_says_its_kind_in_another_process_too() -> None:
     """Tasks of a flow hand their errors on as pickles."""
-    told = pickle.loads(pickle.dumps(StageFailed("stage rl was killed", "memory")))
-    assert (str(told), told.kind) == ("stage rl was killed", "memory")
+    failure = pickle.loads(pickle.dumps(StageFailed("stage rl was killed", "memory")))
+    assert (str(failure), failure.kind) == ("stage rl was killed", "memory")
 
 
 def test_a_cancelled_child_is_gone_and_cancelled_again_nothing_happens(spec: StageSpec, tmp_path: Path) -> None:

@@ -80,10 +80,10 @@ def until(holds: Callable[[], Any], within_s: float = 90.0) -> bool:
 
 def launcher_of(spec: Any, cluster: ClusterConfig, folder: Path) -> subprocess.Popen[bytes]:
     """Another process that launches the stage."""
-    told = folder.with_name(f"{folder.name}.json")
-    told.parent.mkdir(parents=True, exist_ok=True)
-    told.write_text(spec.model_dump_json())
-    return subprocess.Popen([sys.executable, "-c", LAUNCHER, str(told), str(cluster.address)], stderr=subprocess.DEVNULL)
+    spec_file = folder.with_name(f"{folder.name}.json")
+    spec_file.parent.mkdir(parents=True, exist_ok=True)
+    spec_file.write_text(spec.model_dump_json())
+    return subprocess.Popen([sys.executable, "-c", LAUNCHER, str(spec_file), str(cluster.address)], stderr=subprocess.DEVNULL)
 
 
 def status(jobs: Jobs, name: str) -> str:
@@ -105,10 +105,10 @@ def test_a_stage_whose_launcher_was_killed_is_found_again_and_gives_the_weights_
         process.send_signal(signal.SIGKILL)
         process.wait()
     assert status(jobs, name) == "RUNNING"
-    told: list[tuple[int, int]] = []
-    result = run_stage(RayBackend(cluster), spec, folder, lambda done, most, _: told.append((done, most)))
+    reports: list[tuple[int, int]] = []
+    result = run_stage(RayBackend(cluster), spec, folder, lambda done, most, _: reports.append((done, most)))
     assert result == locally
-    assert told[-1] == (SFT.max_steps, SFT.max_steps)
+    assert reports[-1] == (SFT.max_steps, SFT.max_steps)
     assert weights_hash(folder / "model") == locally["weights_hash"]
     assert status(jobs, f"{name}-2") == ""
     log = (folder / "log.txt").read_text()
@@ -176,8 +176,8 @@ def spread(jobs: Jobs, name: str, command: list[str]) -> tuple[Job, str]:
 def test_a_command_runs_on_every_node_once_and_ends_everywhere_when_it_fails_on_one(ray_head: RayHead, jobs: Jobs) -> None:
     ray_head.add_second()
     try:
-        told = "import os; print('I am', os.environ['HEADRACE_NODE_RANK'], 'as', '{rank}', 'and meet', '{ip}:{port}', flush=True)"
-        ended, log = spread(jobs, "test-both", [sys.executable, "-c", told])
+        script = "import os; print('I am', os.environ['HEADRACE_NODE_RANK'], 'as', '{rank}', 'and meet', '{ip}:{port}', flush=True)"
+        ended, log = spread(jobs, "test-both", [sys.executable, "-c", script])
         assert ended.status == "SUCCEEDED", log
         heard = [line.split("I am ")[1].split("\x1b")[0] for line in log.splitlines() if "I am " in line and "import os" not in line]
         assert sorted(line.split(" and ")[0] for line in heard) == ["0 as 0", "1 as 1"], log

@@ -129,9 +129,9 @@ def test_what_a_stage_asks_for_is_no_part_of_its_jobs_id_and_what_it_is_told_is(
 
 def test_with_a_url_a_store_that_lies_elsewhere_finds_the_same_job(stage: Stage, tmp_path: Path) -> None:
     cluster = ClusterConfig(address="http://head:8265", checkpoints="s3://bucket/headrace")
-    told, job = describe_job(stage.spec, stage.folder, cluster)
+    spec_json, job = describe_job(stage.spec, stage.folder, cluster)
     moved = stage.spec.model_copy(update={"store": tmp_path / "other", "model_out": tmp_path / "other" / "models" / "stage-1" / "model"})
-    assert describe_job(moved, moved.model_out.parent, cluster) == (told, job)
+    assert describe_job(moved, moved.model_out.parent, cluster) == (spec_json, job)
     assert (
         job["entrypoint"] == "python -P -m train.backends.remote_sync s3://bucket/headrace models/stage-1 python -P -m train.run spec.json"
     )
@@ -160,12 +160,12 @@ def test_a_submission_whose_answer_was_lost_is_found_again(stage: Stage) -> None
 
 
 def test_a_cluster_that_does_not_answer_is_named_before_anything_is_written(stage: Stage) -> None:
-    nobody = ClusterConfig(address="http://127.0.0.1:9", patience_s=0.2)
+    unreachable = ClusterConfig(address="http://127.0.0.1:9", patience_s=0.2)
     before = time.monotonic()
     with pytest.raises(NoAnswer, match=r"Ray cluster http://127\.0\.0\.1:9 does not answer \(.*refused; asked for 0\.2 s\)"):
-        check(nobody)
+        check(unreachable)
     with pytest.raises(NoAnswer):
-        stage.launch(nobody)
+        stage.launch(unreachable)
     assert time.monotonic() - before < 10
     assert not list(stage.folder.iterdir())
 
@@ -348,7 +348,7 @@ def test_a_job_that_fails_says_how_in_its_error_and_beside_its_log(stage: Stage,
     assert stage.noted.get("message", "") == "".join(words)
     first, *tail = str(failure.value).splitlines()
     assert first.startswith(f"stage sft1 failed as Ray job {stage.id(cluster)} on {cluster.address}: ")
-    assert tail == [*log.splitlines(), *words], "what Ray says of a job that has no log is told too"
+    assert tail == [*log.splitlines(), *words], "what Ray says of a job that has no log is shown too"
     assert not (stage.folder / "result.json").exists()
 
 

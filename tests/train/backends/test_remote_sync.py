@@ -39,9 +39,9 @@ class Sent:
     def send(self, spec: StageSpec | None = None) -> None:
         spec = spec or self.spec
         folder = spec.model_out.parent
-        told, _ = describe_job(spec, folder, ClusterConfig(address="http://head:8265", checkpoints=self.url))
+        spec_json, _ = describe_job(spec, folder, ClusterConfig(address="http://head:8265", checkpoints=self.url))
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "spec.json").write_text(told)
+        (folder / "spec.json").write_text(spec_json)
         self.remote.send_inputs(spec, str(folder.relative_to(spec.store)), folder / "spec.json")
 
 
@@ -82,8 +82,8 @@ def test_a_stage_finds_its_split_under_the_url_and_what_it_makes_comes_back(sent
     shutil.rmtree(sent.folder / "model")
     sent.send(sent.spec.model_copy(update={"model_in": sent.folder / "model", "model_out": here / "models" / "stage-3" / "model"}))
     sent.remote.fetch_inputs("models/stage-3", tmp_path / "copy")
-    told = StageSpec.model_validate_json((tmp_path / "copy" / "spec.json").read_text())
-    assert (told.store, told.model_in, told.model_out) == (Path(), Path(PLACE, "model"), Path("models/stage-3/model"))
+    spec = StageSpec.model_validate_json((tmp_path / "copy" / "spec.json").read_text())
+    assert (spec.store, spec.model_in, spec.model_out) == (Path(), Path(PLACE, "model"), Path("models/stage-3/model"))
     assert (tmp_path / "copy" / PLACE / "model" / "weights").exists()
 
 
@@ -207,7 +207,7 @@ def test_a_url_that_cannot_be_written_is_bad_input_before_anything_is_sent(tmp_p
 
 def test_a_copy_of_what_is_not_there_fails_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert remote_sync.main([f"file://{tmp_path}", PLACE, "true"]) == 1
-    told = capsys.readouterr().err
-    assert f"file://{tmp_path} does not have " in told and told.count("\n") == 1
+    message = capsys.readouterr().err
+    assert f"file://{tmp_path} does not have " in message and message.count("\n") == 1
     assert remote_sync.main(["nothing://x", PLACE, "true"]) == 2
     assert "Protocol not known" in capsys.readouterr().err

@@ -32,9 +32,9 @@ def refused(request):
     """Renders with either engine and returns what it was refused with."""
 
     def ask(spec, shape=ClusterShape(), adapter=CLASS):  # noqa: B008 (frozen)
-        with pytest.raises(BadInput) as told:
+        with pytest.raises(BadInput) as refusal:
             render(request.param, spec, shape, adapter=adapter)
-        return str(told.value)
+        return str(refusal.value)
 
     return ask
 

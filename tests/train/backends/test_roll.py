@@ -46,8 +46,8 @@ def test_an_8b_policy_on_2_x_8_gpus_renders_as_expected(released, policy):
 def test_every_loss_says_how_it_normalises_and_sums(released, policy, loss, norm, aggregation, ratio, clips):
     found = content(released, policy, loss)
     roll.check(found)
-    told = found["reward_normalization"]
-    assert (told["norm_mean_type"], told["norm_std_type"]) == norm
+    normalization = found["reward_normalization"]
+    assert (normalization["norm_mean_type"], normalization["norm_std_type"]) == norm
     assert (found["loss_agg_mode"], found["ratio_type"]) == (aggregation, ratio)
     assert (found["pg_clip_low"], found["pg_clip_high"]) == clips
     assert found["use_pg_clip_range"] is True, "without it ROLL ignores both clips"

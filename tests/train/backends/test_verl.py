@@ -67,8 +67,8 @@ def test_every_loss_is_composed_by_verls_schema(released, policy, loss):
 
 @needs_schema
 def test_a_divergence_and_several_updates_of_a_batch_are_those_of_the_settings(released, policy):
-    told = RL.model_copy(update={"beta": 0.01, "updates_a_batch": 2})
-    composed = yaml.safe_load(render("verl", stage(released, policy, rl=told), ClusterShape(), adapter=LOOP).files["composed.yaml"])
+    settings = RL.model_copy(update={"beta": 0.01, "updates_a_batch": 2})
+    composed = yaml.safe_load(render("verl", stage(released, policy, rl=settings), ClusterShape(), adapter=LOOP).files["composed.yaml"])
     actor = composed["actor_rollout_ref"]["actor"]
     assert (actor["use_kl_loss"], actor["kl_loss_coef"], actor["kl_loss_type"]) == (True, 0.01, "low_var_kl")
     assert (actor["ppo_epochs"], actor["ppo_mini_batch_size"]) == (2, 32)
@@ -106,18 +106,18 @@ def test_a_key_or_a_kind_of_value_that_verl_lacks_is_named(released, policy, key
 def test_hydras_prefixes_are_no_way_past_the_schema_and_the_rules(released, policy):
     """Hydra itself adds what stands behind +, forces what stands behind ++, and removes what stands behind ~."""
 
-    def told(key, value):
+    def refusal(key, value):
         with pytest.raises(BadInput) as refused:
             render("verl", stage(released, policy), ClusterShape(), adapter=LOOP, overrides={key: value})
         return str(refused.value)
 
-    assert told("trainer.total_stepz", 8).endswith("Could not override 'trainer.total_stepz'."), "Hydra would advise to add it"
-    assert told("+trainer.total_stepz", 8).startswith("trainer.total_stepz is no key of verl 0.9.1")
-    assert told("+total_stepz", 8).startswith("total_stepz is no key of verl 0.9.1")
-    assert told("++data.train_batch_size", 30) == (
+    assert refusal("trainer.total_stepz", 8).endswith("Could not override 'trainer.total_stepz'."), "Hydra would advise to add it"
+    assert refusal("+trainer.total_stepz", 8).startswith("trainer.total_stepz is no key of verl 0.9.1")
+    assert refusal("+total_stepz", 8).startswith("total_stepz is no key of verl 0.9.1")
+    assert refusal("++data.train_batch_size", 30) == (
         "++data.train_batch_size: name a key as verl has it, without ++, so that it can be checked"
     )
-    assert told("~trainer.save_freq", 100).startswith("~trainer.save_freq: name a key as verl has it")
+    assert refusal("~trainer.save_freq", 100).startswith("~trainer.save_freq: name a key as verl has it")
     open_to_all = "+actor_rollout_ref.rollout.engine_kwargs.vllm.max_num_seqs"
     found = render("verl", stage(released, policy), ClusterShape(), adapter=LOOP, overrides={open_to_all: 64})
     composed = yaml.safe_load(found.files["composed.yaml"])

@@ -33,7 +33,7 @@ def call(number: int, name: str = "get_order", arguments: str = '{"order": "o17"
     return ToolCall(id=f"call_{number}", function=FunctionCall(name=name, arguments=arguments))
 
 
-def told(number: int, content: str) -> Message:
+def tool_result(number: int, content: str) -> Message:
     return Message(role="tool", tool_call_id=f"call_{number}", content=content)
 
 
@@ -41,15 +41,23 @@ USER = Message(role="user", content="close o17")
 WRONG = Message(role="assistant", tool_calls=(call(1, arguments='{"order": "o99"}'),))
 RIGHT = Message(role="assistant", tool_calls=(call(2), call(3, "cancel_order")))
 ANSWER = Message(role="assistant", content="o17 is cancelled.")
-ERRED = [USER, WRONG, told(1, '{"error": "no order o99"}'), RIGHT, told(2, '{"order":"o17"}'), told(3, '{"done":"o17"}'), ANSWER]
+ERRED = [
+    USER,
+    WRONG,
+    tool_result(1, '{"error": "no order o99"}'),
+    RIGHT,
+    tool_result(2, '{"order":"o17"}'),
+    tool_result(3, '{"done":"o17"}'),
+    ANSWER,
+]
 
 
 @pytest.mark.parametrize(
     ("messages", "learned"),
     [
         (ERRED, [False, True, True]),
-        ([USER, RIGHT, told(2, '{"order":"o17"}'), told(3, '{"error": "not now"}'), ANSWER], [False, True]),
-        ([USER, RIGHT, told(2, '{"error": "not now"}'), told(3, '{"done":"o17"}'), ANSWER], [False, True]),
+        ([USER, RIGHT, tool_result(2, '{"order":"o17"}'), tool_result(3, '{"error": "not now"}'), ANSWER], [False, True]),
+        ([USER, RIGHT, tool_result(2, '{"error": "not now"}'), tool_result(3, '{"done":"o17"}'), ANSWER], [False, True]),
         ([USER, ANSWER], [True]),
         ([USER, Message(role="assistant", content="<tool_call>\n{broken")], [False]),
         ([USER, WRONG], [True]),

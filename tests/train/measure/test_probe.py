@@ -103,10 +103,10 @@ def test_an_engine_is_tagged_and_evaluated_as_any_policy(store: Store, served: S
     """Given a server, when its model is tagged, then the rates are those of its own rollouts, and the store knows the policy."""
     policy = tag(store, CONFIG, policy=ENGINE)
     tasks = probed(store)
-    told = {task: successes for task, _, successes, _ in store.query(TAGS).iter_rows()}
+    tags = {task: successes for task, _, successes, _ in store.query(TAGS).iter_rows()}
     direct = rollout(ScriptedEngine(tasks, skill=0.6), tasks, 4)
-    assert told == {task.id: sum(one.outcome is Outcome.SUCCESS for one in direct if one.task_id == task.id) for task in tasks}
-    assert 0 < sum(told.values()) < 4 * PROBED and twice(served) == 0
+    assert tags == {task.id: sum(one.outcome is Outcome.SUCCESS for one in direct if one.task_id == task.id) for task in tasks}
+    assert 0 < sum(tags.values()) < 4 * PROBED and twice(served) == 0
 
     evaluate(store, CONFIG, policy=ENGINE)
     assert policy is not None and policy.name == ENGINE and find_policy(store, policy.id) == policy
@@ -299,9 +299,9 @@ def test_an_evaluation_of_which_nothing_could_be_rated_says_where_to_look(store:
     monkeypatch.setattr("synth.rollouts.episode.judge", broken)
     with pytest.raises(
         HeadraceError, match=r"eval_in, sampled: none of 16 rollouts could be rated; `headrace explain rollout-\w+`"
-    ) as told:
+    ) as error:
         evaluate(store, CONFIG, policy=ENGINE)
-    (rollout_id,) = re.findall(r"rollout-\w+", str(told.value))
+    (rollout_id,) = re.findall(r"rollout-\w+", str(error.value))
     assert "the verifier is broken" in str(explain(store, rollout_id))
     assert store.query("SELECT * FROM evaluations").is_empty()
 
@@ -324,5 +324,5 @@ def test_a_draw_that_is_spoilt_every_time_is_in_no_rate(store: Store) -> None:
     assert 0 < spoilt.height < 0.15 * rows.height
     assert set(spoilt["attempts"]) == {3} and set(spoilt["failure"]) == {"EngineFailure: no answer within 120 s"}
     kept = whole.join(spoilt, on=["task_id", "draw"], how="anti")
-    told, expected = (tags_of(one, tasks, RegionConfig(min_rated=0.25)) for one in (rows, kept))
-    assert told == expected and sum(k for _, k, *_ in told) == rows.height - spoilt.height
+    measured, expected = (tags_of(one, tasks, RegionConfig(min_rated=0.25)) for one in (rows, kept))
+    assert measured == expected and sum(k for _, k, *_ in measured) == rows.height - spoilt.height
