@@ -14,7 +14,8 @@ from __future__ import annotations
 import json
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
@@ -108,6 +109,18 @@ class Backend(ABC, Generic[HandleT]):
         return {}
 
 
+@contextmanager
+def cancel_on_exit(backend: Backend[HandleT], handle: HandleT) -> Iterator[None]:
+    """Cancels the stage if this process is asked to end (Ctrl-C, SystemExit); an error does not cancel it."""
+    try:
+        yield
+    except Exception:
+        raise
+    except BaseException:
+        backend.cancel(handle)
+        raise
+
+
 def run_stage(backend: Backend[Any], spec: StageSpec, folder: Path, progress: StepProgress = lambda *_: None) -> dict[str, Any]:
     """Runs a stage to its end and returns its result.json; a stage with a result is not run again.
 
@@ -121,13 +134,8 @@ def run_stage(backend: Backend[Any], spec: StageSpec, folder: Path, progress: St
     with file_lock(folder.with_name(f".{folder.name}.lock"), wait_s=_LONGEST_WAIT_S):
         handle = None if (folder / RESULT).exists() else backend.launch(spec, folder)
         if handle is not None:
-            try:
+            with cancel_on_exit(backend, handle):
                 backend.follow(handle, progress)
-            except Exception:
-                raise
-            except BaseException:
-                backend.cancel(handle)
-                raise
         (folder / FAILURE).unlink(missing_ok=True)
         shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
     result: dict[str, Any] = json.loads((folder / RESULT).read_text())

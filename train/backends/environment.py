@@ -15,7 +15,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -48,21 +48,8 @@ class Step:
     failure: str = ""
 
 
-class Environment(Protocol):
-    """One conversation at a time; `reset` starts the next."""
-
-    def reset(self, row: Mapping[str, Any]) -> tuple[list[OpenAIMessage], list[dict[str, JSON]]]:
-        """Opening messages, and available tools in OpenAI form."""
-
-    def step(self, message: Mapping[str, Any] | str, *, cut_short: bool = False) -> Step:
-        """Takes the assistant's next message, or its text if it calls no tool.
-
-        cut_short: whether the message reached the token limit.
-        """
-
-
 class WorldEnvironment:
-    """`Environment` over our worlds.
+    """Our worlds as an environment: one conversation at a time; `reset` starts the next.
 
     Args:
         max_turns: most assistant messages; a longer conversation is a failure.
@@ -86,7 +73,7 @@ class WorldEnvironment:
             register_stored(Store(store))
 
     def reset(self, row: Mapping[str, Any]) -> tuple[list[OpenAIMessage], list[dict[str, JSON]]]:
-        """As `Environment.reset`.
+        """Opening messages, and available tools in OpenAI form.
 
         row: a row of an exported prompts file, in any format.
 
@@ -105,7 +92,9 @@ class WorldEnvironment:
         return [message.to_openai() for message in self._episode.messages], tools
 
     def step(self, message: Mapping[str, Any] | str, *, cut_short: bool = False) -> Step:
-        """As `Environment.step`.
+        """Takes the assistant's next message, or its text if it calls no tool.
+
+        cut_short: whether the message reached the token limit.
 
         Raises:
             HeadraceError: no conversation is open.

@@ -16,8 +16,8 @@ import itertools
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,19 @@ from packaging.version import InvalidVersion, Version
 
 from storage.errors import BadInput, HeadraceError
 from storage.files import replace_atomically
-from train.backends.base import LOG, RESULT, Backend, FailureKind, Handle, Need, StageFailed, StepProgress, Steps, is_out_of_memory
+from train.backends.base import (
+    LOG,
+    RESULT,
+    Backend,
+    FailureKind,
+    Handle,
+    Need,
+    StageFailed,
+    StepProgress,
+    Steps,
+    cancel_on_exit,
+    is_out_of_memory,
+)
 from train.backends.cluster import LOGIN, ClusterConfig, job, resources_of
 from train.backends.on_nodes import NO_NODES
 from train.backends.ray_jobs import POLL_S, Job, Jobs, NoAnswer, last_line
@@ -99,7 +111,7 @@ class RayBackend(Backend[RayJob]):
         for attempt in itertools.count(1):
             spec_text, body = describe_job(spec, folder, self.cluster, attempt=attempt)
             stage_job = RayJob(spec, folder, body["submission_id"], body)
-            with self._cancelled_with_us(stage_job):
+            with cancel_on_exit(self, stage_job):
                 submitted = jobs.find(stage_job.name)
                 if submitted is not None and submitted.is_over:
                     if submitted.status == "SUCCEEDED" and stage.has_arrived(_ARRIVAL_S):
@@ -161,17 +173,6 @@ class RayBackend(Backend[RayJob]):
 
     def _stage(self, handle: RayJob) -> _Stage:
         return _Stage(handle.spec, handle.folder, self.cluster)
-
-    @contextmanager
-    def _cancelled_with_us(self, handle: RayJob) -> Iterator[None]:
-        """Stops the job if this process is asked to end; an error does not stop it."""
-        try:
-            yield
-        except Exception:
-            raise
-        except BaseException:
-            self.cancel(handle)
-            raise
 
 
 def describe_job(spec: StageSpec, folder: Path, cluster: ClusterConfig, *, attempt: int = 1) -> tuple[str, dict[str, Any]]:

@@ -25,11 +25,9 @@ from train.policies import known_policy
 MIN_TASKS = 8
 """Facets with fewer tasks get no interval: resampling so few is meaningless."""
 _PURPOSES = {
-    "eval_in": ("eval_in", "sampled"),
-    "eval_in_greedy": ("eval_in", "greedy"),
-    "eval_out": ("eval_out", "sampled"),
-    "eval_out_greedy": ("eval_out", "greedy"),
+    use + suffix: (use, decoding) for use in ("eval_in", "eval_out") for suffix, decoding in (("", "sampled"), ("_greedy", "greedy"))
 }
+"""Purpose of rollouts -> (use, decoding)."""
 
 
 @dataclass(frozen=True)
