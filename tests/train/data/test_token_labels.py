@@ -11,13 +11,12 @@ import trl
 from datasets import Dataset
 from trl import SFTConfig, SFTTrainer
 
-import train.sft.sft
 from storage.errors import BadInput
 from storage.records import FunctionCall, Message, ToolCall
 from synth.worlds import WORLDS
 from tests.train.tiny_policies import digest, expert_conversations, retail_tasks, small_policy
 from train.data.token_labels import IGNORED, LEFT_OUT, _plain, every_turn, learned_tokens, marking_template, turns_without_errors
-from train.device import device_arguments
+from train.device import device_arguments, linear_schedule
 from train.sft.sft import train_sft
 from train.spec import SFTSettings
 from train.tiny import END, render
@@ -96,7 +95,7 @@ def test_what_is_learned_by_default_is_what_trl_takes_from_the_template(tmp_path
         train_sampling_strategy="group_by_length",
         seed=0,
         data_seed=0,
-        **train.sft.sft.linear_schedule(SETTINGS.learning_rate, 0, SETTINGS.final_rate_share, SETTINGS.max_steps),
+        **linear_schedule(SETTINGS.learning_rate, 0, SETTINGS.final_rate_share, SETTINGS.max_steps),
         **device_arguments(),
     )
     SFTTrainer(model=model, args=arguments, train_dataset=Dataset.from_list(rows), processing_class=tokenizer).train()
