@@ -1,7 +1,7 @@
 """Worlds of the user's own, kept in the store whose data was made in them.
 
-One idea: such a world's name says its content (`bakery@1a2b3c4d`), so a store that holds its spec holds the world for ever: whoever
-works on the store, in whatever process, compiles it again from there, and the file may change or go.
+One idea: such a world's name says its content (`bakery@1a2b3c4d`), so a store that holds its spec holds the world: each
+process that works on the store compiles the world from there, and the file may change or go.
 Worlds that Headrace ships or generates are found by name and are not stored.
 """
 

@@ -241,7 +241,7 @@ NEGLECTED: dict[str, tuple[str, str]] = {
     "keep_open": ("keep it open all night", "让它通宵营业"),
     "shorten_way": ("make the way shorter", "把路变短"),
 }
-"""Wishes that nobody's tool can grant: requests about them are not actionable."""
+"""Wishes that no tool can grant: requests about them are not actionable."""
 
 CLOCKS: dict[str, tuple[str, str]] = {
     f"{h:02d}:{m:02d}": (f"{h:02d}:{m:02d}", f"{h:02d}:{m:02d}") for h in range(10, 23) for m in (0, 30) if (h, m) > (10, 0)

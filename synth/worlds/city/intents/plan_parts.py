@@ -116,7 +116,7 @@ def search_near(
 
 
 def best_near(script: Script, slots: Slots, center: Row, category: str) -> Row:
-    """The first place of a search around another, by the order that is asked for (best rated without one); told by name."""
+    """The first place of a search around another, in the order of the slot `sort` (best rated without one); its name is a fact."""
     order = slots.get("sort", "rating:d")
     result = search_near(script, slots, center, category=category, sort="rating:d")
     row = rows_of(result)[0]
@@ -270,7 +270,7 @@ def departures(script: Script, tool: str, origin: str, destination: str, day: in
 
 
 def tell_departure(script: Script, best: Row, pick: str, *, rivals: Sequence[str] = (), with_date: bool = False) -> None:
-    """Tells number, departure and price of the one that was asked for; the other bests, and `rivals`, must not be told as well."""
+    """States number, departure and price of the departure that `pick` names; the answer must not name the other bests or `rivals`."""
     departure = best[pick]
     others = dict.fromkeys(number for number in (*(row["number"] for row in best.values()), *rivals) if number != departure["number"])
     script.fact("id", departure["number"], rivals=tuple(others))

@@ -33,7 +33,7 @@ from synth.worlds.city.vocabulary import label
 
 
 def _tell_way(script: Script, slots: Slots, stops: list[Row]) -> None:
-    """Computes the way through the stops and tells it.
+    """Computes the way through the stops and states it.
 
     Raises:
         Unsolvable: a stop comes twice.

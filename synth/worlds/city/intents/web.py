@@ -30,7 +30,7 @@ def look_up(script: Script, kind: str, key: str, query: str) -> dict[str, Any]:
 
 
 def tell_policy(script: Script, topic: str) -> None:
-    """Looks a travel policy up and tells its two numbers."""
+    """Looks a travel policy up and states its two numbers."""
     words = label("topic", topic, script.language)
     fields = look_up(script, "policy", topic, f"travel policy {words}" if script.language == "en" else f"出行政策 {words}")
     script.fact("number", fields["a"])
@@ -40,7 +40,7 @@ def tell_policy(script: Script, topic: str) -> None:
 
 
 def tell_opening(script: Script, venue: str, date: int | None = None) -> None:
-    """Looks the opening rules of a kind of venue up and tells closing day and last admission.
+    """Looks the opening rules of a kind of venue up and states closing day and last admission.
 
     date: of the day out that they are asked for. Its weekday, and today's, may then be spoken of beside the closing day.
     """

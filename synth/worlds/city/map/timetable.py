@@ -1,7 +1,7 @@
 """Trains and flights between the served cities: a timetable a pair, and what each day makes of it (price, seats).
 
 Numbers, departure and duration of a pair hold for every day of a seed; prices move and seats sell out by day. A pair has trains where
-rail is not absurdly long, flights where the distance is worth one. All from `chance`, so a day that nobody asks for costs nothing.
+rail is not absurdly long, flights where the distance is worth one. All is drawn by `hash_rng`, so a day without a query costs nothing.
 Times are local (one zone); a train that arrives the next day says so in `arrival_date`.
 """
 

@@ -26,7 +26,7 @@ _WINDS = ("north", "northeast", "east", "southeast", "south", "southwest", "west
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """Something that has weather: `code` tells spots apart, `lat` sets its climate."""
+    """Something that has weather. code: a number of its own. lat: latitude, which sets the climate."""
 
     code: int
     en: str
