@@ -1,6 +1,6 @@
-"""Doing an action: what forbids it, what it changes, and what its tool tells of that.
+"""Performs an action: checks its conditions, changes the state, and returns the reply of its tool.
 
-One idea: everything is worked out from the state before it, and nothing is written until all of it is known to be possible.
+One idea: all new values are computed from the state before the action, and nothing is written until all of them are known to be valid.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from synth.worlds.declarative.domain import MAX_DAYS, Act, Domain, Field, outsid
 from synth.worlds.declarative.state import State, shown_value
 
 MAX_NUMBER = 10**12
-"""What no number of a row may pass, either way."""
+"""The largest absolute value of a number in a row."""
 
 
 class Refused(Exception):
-    """A call that a condition forbids; the text is the tool's answer."""
+    """A call that a condition forbids; the message is the tool's error."""
 
 
 def defaults_of(act: Act) -> dict[str, Any]:
-    """The values of the parameters that may be left out."""
+    """The values of optional parameters."""
     return {name: param.default for name, param in act.params.items() if not param.is_required}
 
 
 def failing(domain: Domain, act: Act, state: State, values: Mapping[str, Any]) -> str | None:
-    """What forbids an act, or None."""
+    """The error of the first condition that forbids the action; None if none does."""
     for names in act.either.values():
         if sum(values[name] is not None for name in names) != 1:
             return f"give one of {', '.join(names)}"
@@ -47,12 +47,10 @@ def failing(domain: Domain, act: Act, state: State, values: Mapping[str, Any]) -
 
 
 def perform(domain: Domain, act: Act, state: State, values: Mapping[str, Any]) -> list[dict[str, JSON]]:
-    """Does an act that nothing forbids, and tells of the rows that it changed or made, the new ones last.
-
-    Everything is worked out from the state before it.
+    """Performs an action that no condition forbids. Returns the changed rows, then the new rows.
 
     Raises:
-        Refused: a number or a day would leave all bounds, or no id is left for a new row; nothing was changed.
+        Refused: a number or a day would be out of bounds, or a new row has no free id; nothing was changed.
     """
     written: dict[tuple[int, str], dict[int, Any]] = {}
     for setting in act.settings:
@@ -90,7 +88,7 @@ def perform(domain: Domain, act: Act, state: State, values: Mapping[str, Any]) -
 
 
 def tell_fields(domain: Domain, act: Act, state: State, values: Mapping[str, Any]) -> dict[str, JSON]:
-    """What the tool of an act with `tells` answers, in the state after it."""
+    """The reply of an action with `tells`, computed in the state after it."""
     fields: dict[str, JSON] = {}
     for each in act.tells:
         if each.value is not None:
@@ -103,7 +101,7 @@ def tell_fields(domain: Domain, act: Act, state: State, values: Mapping[str, Any
 
 
 def settle(field: Field, value: Any) -> Any:
-    """A value as a row holds it; raises Refused where it is beyond all bounds."""
+    """A value as a row holds it; raises Refused if it is out of bounds."""
     if field.type.kind in ("whole", "real", "date"):
         if not abs(value) <= (MAX_DAYS if field.type.kind == "date" else MAX_NUMBER):
             raise Refused(f"{field.name.replace('_', ' ')} would be out of all bounds")

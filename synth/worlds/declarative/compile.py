@@ -1,8 +1,8 @@
-"""From a spec to a world class.
+"""Compiles a spec to a world class.
 
-One idea: everything that a domain is (tools, intents, wording, what is shown and how) is worked out once and lies in a class; the same
-values compile to the same class, kept in a small cache. The name of a world says what it is: a shipped or generated spec goes by its own
-name, any other by its domain and content (`bakery@1a2b3c4d`), so that one name means one world for ever.
+One idea: tools, intents and wording are built once and stored in a class; the same values compile to the same class, from a small cache.
+The world of a shipped or generated spec has the spec's name; any other is named by its domain and content (`bakery@1a2b3c4d`), so a name
+always means the same world.
 """
 
 from __future__ import annotations
@@ -107,26 +107,16 @@ def _class(domain: Domain, raw: Any, name: str, where: str, files: Path | None) 
 
 
 def tool_words(domain: Domain) -> dict[str, tuple[str, ...]]:
-    """Per tool, the words that name what it does outright."""
+    """By tool, the words of a request that name its work."""
     words_of: dict[str, tuple[str, ...]] = {}
     for entity in domain.by_number:
         tools = entity.spec.tools
         words_of[get_name(entity)] = tuple(tools.get.words if tools.get else ()) or ("look up", "check", "查")
-        words_of[search_name(entity)] = tuple(tools.search.words if tools.search else ()) or (
-            "search",
-            "find",
-            "how many",
-            "搜",
-            "找",
-            "多少",
-        )
+        usual = ("search", "find", "how many", "搜", "找", "多少")
+        words_of[search_name(entity)] = tuple(tools.search.words if tools.search else ()) or usual
         for owner in entity.owners():
-            words_of[list_name(entity, owner)] = tuple(tools.list.words if tools.list else ()) or (
-                "list",
-                f"all {entity.plural}",
-                "所有",
-                "列出",
-            )
+            usual = ("list", f"all {entity.plural}", "所有", "列出")
+            words_of[list_name(entity, owner)] = tuple(tools.list.words if tools.list else ()) or usual
     for act in domain.acts.values():
         english = act.spec.verb.en.partition("_")[0].strip()
         chinese = act.spec.verb.zh.partition("_")[0] or act.spec.verb.zh.partition("_")[2]
@@ -146,7 +136,7 @@ def proper_names(domain: Domain) -> dict[str, tuple[str, ...]]:
 
 
 def units_of(domain: Domain) -> dict[str, str]:
-    """Units of the fields that have the same one in every entity, by name; what is counted in lists too."""
+    """By field, the unit, if it is the same in every entity; also of the row counts in lists and searches."""
     by_name: dict[str, set[str]] = {}
     for entity in domain.by_number:
         for field in entity.fields.values():
@@ -155,7 +145,7 @@ def units_of(domain: Domain) -> dict[str, str]:
             by_name.setdefault(field.name, set()).add(unit if isinstance(field.spec, schema.IntegerField) or unit != "count" else "")
         by_name[found_key(entity)] = by_name[listed_key(entity)] = {"count"}
     for action in domain.spec.actions.values():
-        for name, told_field in action.tells.items():
-            if told_field.unit is not None:
-                by_name.setdefault(name, set()).add(told_field.unit)
+        for name, field_of_reply in action.tells.items():
+            if field_of_reply.unit is not None:
+                by_name.setdefault(name, set()).add(field_of_reply.unit)
     return {name: min(units) for name, units in by_name.items() if len(units) == 1 and "" not in units}

@@ -23,8 +23,12 @@ from synth.worlds.declarative.state import State, open_base
 from synth.worlds.declarative.tools import Callee, error_observation
 from synth.worlds.run_python import missing, run_python
 
+_decode = json.JSONDecoder().decode
+
 
 class SpecWorld(StateWorld):
+    """A world of one spec."""
+
     domain: ClassVar[Domain]
     source: ClassVar[Any]
     """The spec's values that it was compiled from."""
@@ -33,11 +37,11 @@ class SpecWorld(StateWorld):
     person_names: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Proper names of the domain, each spelling with all of them."""
     unsolvable: ClassVar[Mapping[str, str]] = {}
-    """Intents that the spec would have, but whose tasks could not be solved, and why."""
+    """Intents whose tasks could not be solved, with the reason; the world does not offer them."""
 
     @classmethod
     def jobs(cls) -> tuple[Intent, ...]:
-        """Such as need a program only where a sandbox works."""
+        """All intents; without a sandbox, only those that need no program."""
         plain = tuple(intent for intent in cls.intents.values() if not isinstance(intent, Computing))
         return plain if len(plain) == len(cls.intents) or missing() else tuple(cls.intents.values())
 
@@ -52,7 +56,7 @@ class SpecWorld(StateWorld):
             return run_python(arguments) if is_program else error_observation("no such tool")
         if isinstance(arguments, str):
             try:
-                arguments = json.loads(arguments)
+                arguments = _decode(arguments)
             except (ValueError, RecursionError):
                 return error_observation("arguments are not JSON")
         if not isinstance(arguments, Mapping):
@@ -114,7 +118,7 @@ class SpecWorld(StateWorld):
         return slots if slots is not None else self._at_random(declared, names, given, rng)
 
     def _at_random(self, intent: SpecIntent, names: frozenset[str], given: Mapping[str, JSON], rng: random.Random) -> dict[str, JSON]:
-        """Any values, where nothing in this seed suits: the caller finds that they cannot be solved, and takes another seed."""
+        """Random values if nothing in this seed fits: the caller finds that they cannot be solved, and takes another seed."""
         out: dict[str, JSON] = {}
         for slot in intent.slots:
             if slot.name not in names:

@@ -1,7 +1,7 @@
-"""The tools of a domain: their signatures, and what they do once their arguments are checked (`arguments.py`).
+"""The tools of a domain: their signatures, and what a call does after its arguments are checked (`arguments.py`).
 
-One idea: everything about a tool that does not depend on the state is worked out when the domain is compiled: how each argument is
-checked, how each row is written, which index a search starts from.
+One idea: all that does not depend on the state is computed when the domain is compiled: how each argument is checked, how each row is
+written, which index a search uses.
 
 Reading tools are implied: `get_loan`, `search_loans` (equality, `min_`/`max_`, sort, limit), `list_loans_of_member` for owned rows.
 Every action is a tool of its own (`acting.py`).
@@ -25,8 +25,10 @@ from synth.worlds.declarative.language.spec_schema import GetTool, ListTool, Sea
 from synth.worlds.declarative.state import Row, State, shown_value
 
 LIST_LIMIT = 20
-"""Rows that a list of what somebody owns shows at most."""
+"""The most rows that a list of one owner shows."""
 View = Literal["get", "list", "search"]
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+"""As `json.dumps` with these options, which would build an encoder for every call."""
 Work = Callable[[State, dict[str, Any]], str]
 """(state, checked values) -> JSON text; raises Refused."""
 
@@ -94,11 +96,11 @@ class Writer:
 
     def _write_row(self, state: State, key: str, row: Row, fields: Iterable[Field]) -> str:
         values = {each.name: shown_value(self.domain, each, value_of(state, row, each)) for each in fields}
-        return json.dumps({self._key: key, **values}, ensure_ascii=False, separators=(",", ":"))
+        return _encode({self._key: key, **values})
 
 
 def view_fields(entity: Entity, view: View) -> tuple[Field, ...]:
-    """The fields that a reading tool shows: what the spec says; else all for `get`, and for the others those that are no details."""
+    """The fields that a reading tool shows: `shows` of the spec; by default, all for `get`, and all but details for the others."""
     spec = getattr(entity.spec.tools, view)
     if spec is not None and spec.shows:
         return tuple(entity.fields[name] for name in spec.shows)
@@ -172,12 +174,12 @@ def list_name(entity: Entity, owner: Field) -> str:
 
 
 def listed_key(entity: Entity) -> str:
-    """Under which a list says how many there are."""
+    """The key of the number of rows in a list."""
     return f"{key_of(entity)}_listed"
 
 
 def found_key(entity: Entity) -> str:
-    """Under which a search says how many fit."""
+    """The key of the number of matching rows in a search."""
     return f"{key_of(entity)}_found"
 
 
@@ -195,8 +197,11 @@ def sorts(entity: Entity) -> dict[str, tuple[Field, bool]]:
 
 
 class Search:
-    """The search of an entity, apart from how it shows what it finds. arguments: how each is checked. orders: by name, the field and
-    whether the largest comes first."""
+    """The search of an entity, without the writing of its rows.
+
+    arguments: by name, how each is checked.
+    orders: by name, the field and whether its largest value comes first.
+    """
 
     def __init__(self, domain: Domain, entity: Entity) -> None:
         self.entity, self.spec, self.orders = entity, entity.spec.tools.search or SearchTool(), sorts(entity)
@@ -212,7 +217,7 @@ class Search:
         self._others = {name: each for name, each in self.filters.items() if name not in self._equal}
 
     def find(self, state: State, values: Mapping[str, Any]) -> list[tuple[str, Row]]:
-        """All that fits, in the order that is asked for."""
+        """All matching rows, in the order of `sort`."""
         pairs = state.select(self.entity.number, [(self._equal[name], value) for name, value in values.items() if name in self._equal])
         for name, field in self._others.items():
             if name in values:
@@ -268,9 +273,9 @@ def actor(domain: Domain, act: Act) -> Callee:
             raise Refused(problem)
         if act.tells:
             perform(domain, act, state, whole)
-            return json.dumps(tell_fields(domain, act, state, whole), ensure_ascii=False, separators=(",", ":"))
+            return _encode(tell_fields(domain, act, state, whole))
         called = domain.public[act.name].tool if domain.public else act.name
-        return f'{{"done":"{called}","rows":{json.dumps(perform(domain, act, state, whole), ensure_ascii=False, separators=(",", ":"))}}}'
+        return f'{{"done":"{called}","rows":{_encode(perform(domain, act, state, whole))}}}'
 
     return Callee(tool, arguments, work)
 

@@ -1,10 +1,10 @@
-"""Domains without number: `generate(seed)` composes a domain spec, another one for every seed.
+"""Generated domains: `generate(seed)` composes a domain spec, a different one for every seed.
 
 One idea: a domain is a choice, not an invention. A theme (`themes.yaml`: car rental, bakery, observatory ...) says what its people and
 things are called in both languages; archetypes (`archetypes.yaml`) say which fields, actions and business rules such things have. What is
 drawn decides what else can be: whatever mentions an entity or a field that was not drawn is left out, so every draw is valid.
 
-A spec is drawn in `draw.py` from what `parts.py` reads; nothing here knows how a spec becomes a world.
+`draw_domain.py` draws a spec from what `components.py` reads; nothing here knows how a spec becomes a world.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Expressions and sentences of the archetypes, written out with the names that a domain has drawn.
+"""Writes the expressions and sentences of the archetypes with the names that were drawn for a domain.
 
-One idea: `$role.field` and `<role.field.value>` either lead to something that the domain has, and are replaced by its name, or the whole
-text is `Missing`, and whoever asked for it does without.
+One idea: `$role.field` and `<role.field.value>` are replaced by the names of these parts. If the domain lacks one, the text raises
+`Missing`, and the caller leaves it out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _UNITS = {"nights": "晚", "days": "天", "hours": "小时"}
 
 
 class Missing(Exception):
-    """What a text mentions is not part of the domain."""
+    """A text mentions a part that the domain does not have."""
 
 
 @dataclass(slots=True)

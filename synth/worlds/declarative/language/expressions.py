@@ -1,7 +1,7 @@
 """The expressions of a spec: a small, typed subset of Python, compiled to closures.
 
 One idea: the text is parsed by `ast` and only what is listed here is given a meaning; nothing of it is ever evaluated by Python itself,
-so a stranger's spec cannot do anything but compute. Types are checked when it is compiled (a date is not a number, `loan.status` is one
+so an untrusted spec can only compute. Types are checked when it is compiled (a date is not a number, `loan.status` is one
 of its values), so that no expression fails at run time: division by zero gives 0.
 
 There are: names (parameters, fields, `today`), attributes along references (`loan.member.status`), numbers, text in quotes or the bare
@@ -65,7 +65,7 @@ def compile_expression(text: str, scope: Scope, expect: Type | None = None) -> C
 
     Raises:
         ExpressionError: what is wrong, and the nearest name where one is unknown.
-        AlreadyReported: it uses something that was complained of already.
+        AlreadyReported: it uses a part that has a reported problem.
     """
     try:
         tree = ast.parse(text.strip(), mode="eval")
@@ -80,8 +80,12 @@ def compile_expression(text: str, scope: Scope, expect: Type | None = None) -> C
     return Compiled(text, piece.type, piece.run, reads, counts, names, part, tuple(_equalities(tree.body, scope)))
 
 
+def _source(node: ast.expr) -> str:
+    return ast.unparse(node)[:60]
+
+
 def _hint(text: str) -> str:
-    """What may have been meant by text that cannot be read."""
+    """What the author may have meant with text that cannot be parsed."""
     if re.search(r"(?<![=!<>])=(?!=)", text):
         return "; compare with == (one = stands only in count(...))"
     return "; write and, or, not" if re.search(r"&&|\|\||!(?!=)", text) else ""
@@ -164,7 +168,7 @@ class _Compiler:
         try:
             handler = getattr(self, f"_{type(node).__name__.lower()}", None)
             if handler is None:
-                raise ExpressionError(f"{ast.unparse(node)[:60]!r} is not part of the language (docs/worlds.md lists what is)")
+                raise ExpressionError(f"{_source(node)!r} is not part of the language (docs/worlds.md lists what is)")
             compiled: _Piece = handler(node)
             return compiled
         finally:
@@ -178,7 +182,7 @@ class _Compiler:
         piece = self._ifexp(node, expect) if isinstance(node, ast.IfExp) else self.piece(node)
         if not _fits(piece.type, expect):
             hint = "; use round(...)" if (piece.type.kind, expect.kind) == ("real", "whole") else ""
-            raise ExpressionError(f"{ast.unparse(node)[:60]!r} is {piece.type}, expected {expect}{hint}")
+            raise ExpressionError(f"{_source(node)!r} is {piece.type}, expected {expect}{hint}")
         return piece
 
     def _word(self, node: ast.expr) -> str | None:
@@ -234,7 +238,7 @@ class _Compiler:
     def _attribute(self, node: ast.Attribute) -> _Piece:
         row = self.piece(node.value)
         if row.type.kind != "ref":
-            raise ExpressionError(f"{ast.unparse(node.value)[:60]!r} is {row.type}, which has no fields")
+            raise ExpressionError(f"{_source(node.value)!r} is {row.type}, which has no fields")
         attribute = self.scope.attribute(row.type.entity, node.attr)
         if attribute is None:
             if self.scope.is_broken(f"{row.type.entity}.{node.attr}") or self.scope.is_broken(row.type.entity):
@@ -255,7 +259,7 @@ class _Compiler:
     def _binop(self, node: ast.BinOp) -> _Piece:
         act = _ARITHMETIC.get(type(node.op))
         if act is None:
-            raise ExpressionError(f"{ast.unparse(node)[:60]!r}: there are + - * / // %")
+            raise ExpressionError(f"{_source(node)!r}: there are + - * / // %")
         left, right = self.piece(node.left), self.piece(node.right)
         kinds = (left.type.kind, right.type.kind)
         if kinds == ("date", "date") and isinstance(node.op, ast.Sub):
@@ -263,7 +267,7 @@ class _Compiler:
         if kinds == ("date", "whole") and isinstance(node.op, (ast.Add, ast.Sub)):
             return _Piece(DATE, _binary(act, left, right))
         if not (left.type.is_number and right.type.is_number):
-            raise ExpressionError(f"{ast.unparse(node)[:60]!r}: {left.type} and {right.type} do not go together")
+            raise ExpressionError(f"{_source(node)!r}: {left.type} and {right.type} do not go together")
         is_whole = kinds == ("whole", "whole") and not isinstance(node.op, ast.Div)
         return _Piece(WHOLE if is_whole else REAL, _binary(act, left, right))
 
@@ -274,7 +278,7 @@ class _Compiler:
             return self._join("not", lambda state, names: not inner(state, names), part)
         piece = self.piece(node.operand)
         if not isinstance(node.op, ast.USub) or not piece.type.is_number:
-            raise ExpressionError(f"{ast.unparse(node)[:60]!r} is not part of the language")
+            raise ExpressionError(f"{_source(node)!r} is not part of the language")
         value = piece.run
         return _Piece(piece.type, lambda state, names: -value(state, names))
 
@@ -334,7 +338,7 @@ class _Compiler:
         else:
             first, second = self.piece(node.body), self.piece(node.orelse)
         if not (_fits(second.type, first.type) or _fits(first.type, second.type)):
-            raise ExpressionError(f"{ast.unparse(node)[:60]!r}: {first.type} or {second.type}; both must be of one type")
+            raise ExpressionError(f"{_source(node)!r}: {first.type} or {second.type}; both must be of one type")
         then, other = first.run, second.run
         kind = REAL if "real" in (first.type.kind, second.type.kind) else first.type
         return _Piece(kind, lambda state, names: then(state, names) if test(state, names) else other(state, names))
@@ -365,7 +369,7 @@ class _Compiler:
     def _extreme(self, name: str, node: ast.Call, pieces: list[_Piece]) -> _Piece:
         kinds = {piece.type.kind for piece in pieces}
         if len(pieces) < 2 or not (kinds <= {"whole", "real"} or kinds == {"date"}):
-            raise ExpressionError(f"{ast.unparse(node)[:60]!r}: {name} takes two or more numbers, or dates")
+            raise ExpressionError(f"{_source(node)!r}: {name} takes two or more numbers, or dates")
         act, values = min if name == "min" else max, [piece.run for piece in pieces]
         kind = pieces[0].type if len(kinds) == 1 else REAL
         return _Piece(kind, lambda state, names: act(value(state, names) for value in values))
