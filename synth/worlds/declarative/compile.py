@@ -115,8 +115,8 @@ def tool_words(domain: Domain) -> dict[str, tuple[str, ...]]:
         usual = ("search", "find", "how many", "搜", "找", "多少")
         words_of[search_name(entity)] = tuple(tools.search.words if tools.search else ()) or usual
         for owner in entity.owners():
-            usual = ("list", f"all {entity.plural}", "所有", "列出")
-            words_of[list_name(entity, owner)] = tuple(tools.list.words if tools.list else ()) or usual
+            usual_of_list = ("list", f"all {entity.plural}", "所有", "列出")
+            words_of[list_name(entity, owner)] = tuple(tools.list.words if tools.list else ()) or usual_of_list
     for act in domain.acts.values():
         english = act.spec.verb.en.partition("_")[0].strip()
         chinese = act.spec.verb.zh.partition("_")[0] or act.spec.verb.zh.partition("_")[2]
