@@ -14,7 +14,7 @@ from flows.summary_tables import Table
 from storage.store import Store
 from synth.blueprints.blueprint import Bands
 from synth.blueprints.cell import Cell
-from synth.run.failure_targeting import FailureStats, controller_of, failures, focus_of
+from synth.run.failure_targeting import FailureStats, build_controller, focus_of, read_focus
 from synth.run.setup import SynthesisSetup
 from synth.worlds.stored_worlds import register_stored
 
@@ -41,8 +41,8 @@ def synthesis_focus_tables(config: Config) -> list[Table]:
     register_stored(store)
     focus, bands = focus_of(store, synthesis), _bands(store)
     domains = sorted(SynthesisSetup(store, synthesis).by_domain)
-    before = controller_of(domains, synthesis.evolution, None, None).probabilities()
-    after = controller_of(domains, synthesis.evolution, focus, bands).probabilities()
+    before = build_controller(domains, synthesis.evolution, None, None).probabilities()
+    after = build_controller(domains, synthesis.evolution, focus, bands).probabilities()
 
     def table(
         standings: Mapping[Label, FailureStats], label: Callable[[Cell], Label], title: str, text_of: Callable[[Label], str]
@@ -72,7 +72,7 @@ def curation_focus_tables(config: Config) -> list[Table]:
     """
     store = Store(config.store)
     register_stored(store)
-    focus = failures(store, {})
+    focus = read_focus(store, {})
     standings = _by_urgency(focus.by_intent())
     rows = [
         {"intent": f"{world}/{intent}"}

@@ -92,7 +92,7 @@ def converse(path: Path, url: str, proposals: int, tokens: int | None) -> None:
     asked = OpenAIConfig(model=MODEL, base_url=url, in_flight=THREADS, timeout_s=TIMEOUT_S)
     answers, budget = Answers(store), Budget(tokens=tokens)
     with OpenAIEngine(asked, answers=answers, budget=budget) as engine:
-        result = synthesize(store, config, cast=RoleEngines(roles, assistant=engine, answers=answers, budget=budget))
+        result = synthesize(store, config, engines=RoleEngines(roles, assistant=engine, answers=answers, budget=budget))
         print(result.proposals, dict(engine.counts), *result.notes, flush=True)
 
 

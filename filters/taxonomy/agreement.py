@@ -27,7 +27,7 @@ from filters.taxonomy.annotate import Annotator, is_other
 from filters.taxonomy.tree import Tree
 from storage.records import Frame, Language
 from synth.engines.encoder import Vectors
-from synth.haystack.generate import combinations_of
+from synth.haystack.combinations import combinations_of
 from synth.haystack.noise import junk
 from synth.intervals import wilson
 from synth.tasks.solver import training_seed

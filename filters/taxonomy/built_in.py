@@ -14,7 +14,7 @@ import yaml
 
 from filters.taxonomy.tree import Node, Tree, ancestors, tree_of
 from storage.records import Frame, Language
-from synth.haystack.generate import usual_values
+from synth.haystack.usual_values import usual_values
 from synth.tasks.wording import LANGUAGES, joiner, load_templates, render
 from synth.worlds import GROUNDED, WORLDS
 

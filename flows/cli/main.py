@@ -212,10 +212,10 @@ def explain(
       headrace explain queries.jsonl:42 --store runs/mine/store
     """
     with handle_errors(debug):
-        from storage.releases import lineage as storage_lineage
+        from storage.releases import explain as explanations
 
         opened = validation.open_store(config, store)
-        print_text(str(storage_lineage.explain(opened, validation.resolve_query_id(opened, id))))
+        print_text(str(explanations.explain(opened, validation.resolve_query_id(opened, id))))
 
 
 # ---- operations --------------------------------------------------------------------------------------------------------

@@ -18,17 +18,15 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import permutations
 from typing import Self
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from storage.execution import Progress
 from storage.records import CODE_TOOL, Tool, content_id
 from synth.clusters.cross_server_edges import find_bridges
-from synth.clusters.edges import THRESHOLD, Edge, ToolFeatures, chains, find_edges, group_of, positions_by_group
+from synth.clusters.edges import THRESHOLD, Edge, ToolFeatures, chains, find_edges
+from synth.clusters.tool_graph import ToolGraph
 from synth.clusters.world_plans import plans_of
 from synth.gc_paused import no_collection
 
@@ -104,127 +102,6 @@ def tool_names(tool_ids: Iterable[str]) -> frozenset[str]:
     return frozenset(tool.partition(".")[2] for tool in tool_ids)
 
 
-class _ToolGraph:
-    """Neighbours and affinities of tools: w_ij = 0.4 cos + 0.4 dep + 0.2 [same server] (P1). Tools are numbers: their positions.
-
-    dep is the score of the edge, or 1 for two tools of one plan. A tool that is a whole plan and has no neighbour becomes a neighbour of
-    all tools of its world, with dep 0.
-    """
-
-    def __init__(self, described: ToolFeatures, edges: Sequence[Edge], plans: Iterable[frozenset[str]]) -> None:
-        self.tools = described.tools
-        self.vectors = described.text_vectors
-        self.position = {tool.id: index for index, tool in enumerate(self.tools)}
-        self.names = [tool.name.lower() for tool in self.tools]
-        self.servers = [tool.server for tool in self.tools]
-        self.neighbours: list[dict[int, float]] = [{} for _ in self.tools]
-        self.after: list[dict[int, Edge]] = [{} for _ in self.tools]
-        for edge in edges:
-            i, j = self.position[edge.source], self.position[edge.target]
-            self.after[i][j] = edge
-            strength = max(min(1.0, edge.score), self.neighbours[i].get(j, 0.0))
-            self.neighbours[i][j] = self.neighbours[j][i] = strength
-        self.plans = sorted({tuple(sorted(self.position[tool] for tool in plan)) for plan in plans})
-        self._plans_from: dict[int, list[int]] = defaultdict(list)
-        for number, plan in enumerate(self.plans):
-            self._plans_from[plan[0]].append(number)
-            for i, j in permutations(plan, 2):
-                self.neighbours[i][j] = 1.0
-        groups = positions_by_group(self.tools)
-        for isolated in [plan[0] for plan in self.plans if len(plan) == 1 and not self.neighbours[plan[0]]]:
-            for other in groups[group_of(self.tools[isolated])]:
-                self.neighbours[isolated][other] = self.neighbours[other][isolated] = 0.0
-            del self.neighbours[isolated][isolated]
-
-    def grow(self, seed: Sequence[int], limit: int, *, floor: float = 0.0, least: int = 1, server: str | None = None) -> list[int]:
-        """The tools of a group that grows from `seed`: it always adds the neighbour with the greatest mean affinity. No name comes twice.
-
-        Args:
-            limit: most tools of the group.
-            floor, least: a group of at least `least` tools stops where the greatest mean affinity is below `floor`.
-            server: only tools of this server may join.
-        """
-        group = _Group(self, server)
-        for tool in seed:
-            group.add(tool)
-        while len(group.members) < limit and group.candidates:
-            candidates = sorted(group.candidates)
-            affinities = group.affinities(candidates)
-            best = int(affinities.argmax())
-            if affinities[best] / len(group.members) < floor and len(group.members) >= least:
-                break
-            group.add(candidates[best])
-        return group.members
-
-    def chain_through(self, middle: int) -> tuple[int, int, int] | None:
-        """The strongest chain of three tools with this one in the middle and three different names, or None."""
-        before = [(self.after[other][middle].score, other) for other in self.neighbours[middle] if middle in self.after[other]]
-        after = [(edge.score, other) for other, edge in self.after[middle].items()]
-        candidates = [
-            (score_before + score_after, -first, -last)
-            for score_before, first in before
-            for score_after, last in after
-            if first != last and len({self.names[first], self.names[middle], self.names[last]}) == 3
-        ]
-        if not candidates:
-            return None
-        _, first, last = max(candidates)
-        return -first, middle, -last
-
-    def edges_within(self, members: Iterable[int]) -> tuple[Edge, ...]:
-        """The edges with both ends among the members."""
-        group = set(members)
-        return tuple(edge for tool in sorted(group) for other, edge in self.after[tool].items() if other in group)
-
-    def is_connected(self, members: Sequence[int]) -> bool:
-        """Whether neighbours connect all members."""
-        group = set(members)
-        reached, frontier = set[int](), set(members[:1])
-        while frontier:
-            reached |= frontier
-            frontier = {other for tool in frontier for other in self.neighbours[tool] if other in group} - reached
-        return reached == group
-
-    def plans_within(self, members: Iterable[int]) -> list[int]:
-        """Numbers of the plans with all tools among the members."""
-        group = set(members)
-        return [plan for tool in sorted(group) for plan in self._plans_from[tool] if group.issuperset(self.plans[plan])]
-
-
-class _Group:
-    """A growing group of tools of a graph.
-
-    candidates: tool that may join -> sum of its dep to the members.
-    """
-
-    def __init__(self, graph: _ToolGraph, server: str | None) -> None:
-        self.members: list[int] = []
-        self.candidates: dict[int, float] = {}
-        self._graph, self._server = graph, server
-        self._names: set[str] = set()
-        self._vector_sum = np.zeros(graph.vectors.shape[1], dtype=np.float32)
-        self._server_sizes: Counter[str] = Counter()
-
-    def affinities(self, tools: list[int]) -> NDArray[np.float64]:
-        """For each candidate the sum of its affinities to the members."""
-        graph = self._graph
-        affinities = 0.4 * (graph.vectors[tools] @ self._vector_sum) + 0.4 * np.array([self.candidates[tool] for tool in tools])
-        return np.asarray(affinities + 0.2 * np.array([self._server_sizes[graph.servers[tool]] for tool in tools]))
-
-    def add(self, tool: int) -> None:
-        """Adds a member; its neighbours become candidates, and tools of its name no longer are."""
-        graph, name = self._graph, self._graph.names[tool]
-        self.members.append(tool)
-        self._names.add(name)
-        self._vector_sum += graph.vectors[tool]
-        self._server_sizes[graph.servers[tool]] += 1
-        for namesake in [other for other in self.candidates if graph.names[other] == name]:
-            del self.candidates[namesake]
-        for other, strength in graph.neighbours[tool].items():
-            if (self._server is None or self._server == graph.servers[other]) and graph.names[other] not in self._names:
-                self.candidates[other] = self.candidates.get(other, 0.0) + strength
-
-
 # ---- building -------------------------------------------------------------------------------------------------------
 
 
@@ -264,7 +141,7 @@ def _build(tools: Sequence[Tool], config: ClusterConfig, report: Progress) -> li
     report("finding edges", 1, 4)
     edges = find_edges(described, threshold=config.edge_threshold)
     edges += find_bridges(described, {tool for edge in edges for tool in (edge.source, edge.target)})
-    graph = _ToolGraph(described, sorted(edges, key=lambda edge: (edge.source, edge.target)), plans_of(tools).values())
+    graph = ToolGraph(described, sorted(edges, key=lambda edge: (edge.source, edge.target)), plans_of(tools).values())
     report("growing clusters", 2, 4)
     candidates = _candidates(graph, config)
     report("selecting clusters", 3, 4)
@@ -279,7 +156,7 @@ def build_id(tools: Sequence[Tool], config: ClusterConfig) -> str:
     return content_id("build", [tool.model_dump(mode="json") for tool in tools], plans, config.model_dump(mode="json"), VERSION)
 
 
-def _candidates(graph: _ToolGraph, config: ClusterConfig) -> list[_Candidate]:
+def _candidates(graph: ToolGraph, config: ClusterConfig) -> list[_Candidate]:
     """Candidates grown from plans, tools, chains and bridges; those with enough tools and connected."""
     fitting = [plan for plan in graph.plans if len(plan) <= config.max_tools]
     groups = {tuple(sorted(graph.grow(plan, config.max_tools))) for plan in _maximal(fitting)}
@@ -309,7 +186,7 @@ def _maximal(plans: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
     return [plan for plan in plans if len(set.intersection(*(holders[tool] for tool in plan))) == 1]
 
 
-def _candidate(members: tuple[int, ...], graph: _ToolGraph, config: ClusterConfig) -> _Candidate | None:
+def _candidate(members: tuple[int, ...], graph: ToolGraph, config: ClusterConfig) -> _Candidate | None:
     """The candidate of these tools, or None if they are too few, have no edge or are not connected."""
     edges = graph.edges_within(members)
     if len(members) < config.min_tools or not edges or not graph.is_connected(members):
@@ -318,7 +195,7 @@ def _candidate(members: tuple[int, ...], graph: _ToolGraph, config: ClusterConfi
     return _Candidate(members, edges, tuple(chains(edges)), plans, math.fsum(edge.score for edge in edges))
 
 
-def _group_of_bridge(graph: _ToolGraph, source: int, target: int, config: ClusterConfig) -> tuple[int, ...]:
+def _group_of_bridge(graph: ToolGraph, source: int, target: int, config: ClusterConfig) -> tuple[int, ...]:
     """Both ends of an edge between servers, each with its best neighbours in its server. No name twice; empty if the ends have one name."""
     limit = min(config.bridge_neighbours + 1, config.max_tools // 2)
     left = graph.grow([source], limit, server=graph.tools[source].server)
@@ -345,7 +222,7 @@ def _without_copies(candidates: Sequence[_Candidate], config: ClusterConfig) -> 
     return distinct
 
 
-def _select(candidates: Sequence[_Candidate], graph: _ToolGraph, config: ClusterConfig) -> list[_Candidate]:
+def _select(candidates: Sequence[_Candidate], graph: ToolGraph, config: ClusterConfig) -> list[_Candidate]:
     """Lazy greedy coverage, by gain / (1 + 0.05 size). The gain is the weight of newly covered items (`_items`) x `_depth_factor`.
 
     A gain never grows, so a candidate with a gain below `least_gain` is out for good.
@@ -376,14 +253,14 @@ def _select(candidates: Sequence[_Candidate], graph: _ToolGraph, config: Cluster
     return selected
 
 
-def _depth_factor(candidate: _Candidate, graph: _ToolGraph) -> float:
+def _depth_factor(candidate: _Candidate, graph: ToolGraph) -> float:
     """Factor of a candidate's gain: 1 with a chain or if all its tools are executable, else `SHALLOW` or `SHALLOW_BRIDGE`."""
     if candidate.chains or all(graph.tools[member].world is not None for member in candidate.members):
         return 1.0
     return SHALLOW if len({graph.tools[member].server for member in candidate.members}) == 1 else SHALLOW_BRIDGE
 
 
-def _items(candidate: _Candidate, graph: _ToolGraph) -> dict[Hashable, float]:
+def _items(candidate: _Candidate, graph: ToolGraph) -> dict[Hashable, float]:
     """What a candidate covers, with weights: tools 1, edges half their score (between servers 2), labels 2, chains 0.5, plans 1."""
     items: dict[Hashable, float] = dict.fromkeys(candidate.members, 1.0)
     server = {tool.id: tool.server for tool in (graph.tools[member] for member in candidate.members)}
@@ -397,7 +274,7 @@ def _items(candidate: _Candidate, graph: _ToolGraph) -> dict[Hashable, float]:
     return items
 
 
-def _cluster(candidate: _Candidate, graph: _ToolGraph, build: str, rank: int) -> Cluster:
+def _cluster(candidate: _Candidate, graph: ToolGraph, build: str, rank: int) -> Cluster:
     tools = sorted((graph.tools[member] for member in candidate.members), key=lambda tool: tool.id)
     labels = Counter(tool.domain for tool in tools)
     domain = min(labels, key=lambda label: (-labels[label], label))

@@ -14,12 +14,10 @@ The wording is data (`families.yaml`, or the caller's file). Equal arguments giv
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import combinations
 from pathlib import Path
@@ -33,16 +31,15 @@ from pydantic import BaseModel, ConfigDict, Field
 from storage.errors import BadInput
 from storage.files import replace_atomically
 from storage.records import JSON, Frame, Language, canonical_json
-from synth.haystack.noise import CLOSE, OPEN, exact_variants, junk, near_variants, remove_marks, with_personal_data
-from synth.tasks.difficulty import difficulty, rate
+from synth.haystack.combinations import Combination, combinations_of, count_before, take_turns
+from synth.haystack.noise import exact_variants, junk, near_variants, remove_marks, with_personal_data
+from synth.haystack.usual_values import Codes, marked_spellings, usual_values
+from synth.tasks.difficulty import difficulty
 from synth.tasks.solver import training_seed
-from synth.tasks.wording import _FIELD, Templates, joiner, load_grounding, load_templates, pieces_for, render, slot_kinds, worlds_in
-from synth.text.slot_kinds import Identifier, Quantity, SlotKind, Vocabulary
-from synth.text.value_spellings import value_spellings
+from synth.tasks.wording import _FIELD, Templates, joiner, load_templates, pieces_for, render, slot_kinds, worlds_in
 from synth.worlds import GROUNDED, WORLDS, make_world
 
 VERSION = 4
-Codes = NDArray[np.int64]
 
 SHARES = {"exact": 0.30, "near": 0.20, "paraphrase": 0.10, "junk": 0.12}
 """Shares of all rows. The rest are needles and first mentions: ordinary rows whose frame no earlier row has."""
@@ -52,8 +49,6 @@ ROWS_A_NEEDLE_COMBINATION = 5
 """In a log of up to a million rows; in a longer log, per full million."""
 _EASY, _EASY_WORLD, _EASY_SHARE = (1, 2, 3), "retail", 0.8
 """Easy difficulties, and the world that gives this share of their needles."""
-_MAX_SUBSET = 5
-"""Largest number of optional slots of which all subsets are combinations."""
 
 
 class HaystackConfig(BaseModel):
@@ -85,24 +80,6 @@ def needles_wanted(keep: int, level: int, world: str) -> int:
     """Number of needles of a difficulty that a world gives: three for each task that the funnel keeps."""
     world_share = (_EASY_SHARE if world == _EASY_WORLD else 1 - _EASY_SHARE) if level in _EASY else 0.5
     return math.ceil(3 * keep * NEEDLE_SHARES[level] * world_share)
-
-
-@dataclass(frozen=True, slots=True)
-class Combination:
-    """An intent of a world with a set of slot names."""
-
-    world: str
-    intent: str
-    slots: tuple[str, ...]
-
-    @property
-    def key(self) -> str:
-        return f"{self.world}/{self.intent}({','.join(self.slots)})"
-
-    @property
-    def difficulty(self) -> int:
-        """The static difficulty of a query that names a tool."""
-        return rate(WORLDS[self.world], self.intent, frozenset(self.slots), True).r
 
 
 def generate(out: Path, config: HaystackConfig, keep: int, families: Path | None = None) -> tuple[Path, Path]:
@@ -141,17 +118,6 @@ def wordings(file: Path | None) -> dict[str, Templates]:
     if file is not None and (unknown := sorted(name for name in worlds_in(file) if name not in WORLDS)):
         raise BadInput(f"{file}: {unknown[0]!r} is no world; the top keys are {', '.join(WORLDS.names())}")
     return {world: load_templates(WORLDS[world], file) for world in GROUNDED}
-
-
-def combinations_of(world: str) -> Iterator[Combination]:
-    """The combinations of a world: for each intent all subsets of up to five optional slots, smallest first, and the full set."""
-    for name, intent in WORLDS[world].intents.items():
-        required = [slot.name for slot in intent.slots if slot.is_required]
-        optional = [slot.name for slot in intent.slots if not slot.is_required]
-        for size in range(len(optional) + 1):
-            if size <= _MAX_SUBSET or size == len(optional):
-                for combination in combinations(optional, size):
-                    yield Combination(world, name, tuple(sorted((*required, *combination))))
 
 
 class _Log:
@@ -197,7 +163,7 @@ class _Log:
                 by_level[combination.difficulty].append(combination)
             for level, combinations_of_level in sorted(by_level.items()):
                 rng.shuffle(combinations_of_level)
-                ordered = _in_turns(combinations_of_level)
+                ordered = take_turns(combinations_of_level)
                 needed = 2 * math.ceil(needles_wanted(self.keep, level, world) / ROWS_A_NEEDLE_COMBINATION)
                 half = len(ordered) // 2
                 cut = min(max(needed, half) if len(ordered) > needed else half, len(ordered) - 1)
@@ -208,7 +174,7 @@ class _Log:
 
     def _traffic(self, common: list[Combination]) -> list[Combination]:
         """At most `common_combinations` of the common combinations; intents take turns, each with its plainest first."""
-        turns = _occurrences([f"{combination.world}/{combination.intent}" for combination in common])
+        turns = count_before([f"{combination.world}/{combination.intent}" for combination in common])
         ordered = sorted(zip(turns, common, strict=True), key=lambda row: (row[0], row[1].key))
         return [combination for _, combination in ordered][: self.config.common_combinations]
 
@@ -386,48 +352,7 @@ class _Log:
         return rows[ranks].with_columns(twin=pl.Series(ranks.astype(np.uint32)))
 
 
-def _in_turns(candidates: Sequence[Combination]) -> list[Combination]:
-    """The combinations with intents taking turns: each intent gives its combination of most slots first and its plainest one last."""
-    candidates = sorted(candidates, key=lambda combination: -len(combination.slots))
-    intents = [combination.intent for combination in candidates]
-    sizes = Counter(intents)
-    turns = zip(_occurrences(intents), candidates, strict=True)
-    return [combination for _, combination in sorted(turns, key=lambda row: (row[0] == sizes[row[1].intent] - 1, row[0]))]
-
-
-def _occurrences(names: Sequence[str]) -> list[int]:
-    """For each position, how often its name occurs before."""
-    counts: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
-    return [next(counts[name]) for name in names]
-
-
 @lru_cache(maxsize=64)
 def _world(name: str, turn: int) -> Any:
     """A world of this name with a training seed."""
     return make_world(name, training_seed(turn + 11))
-
-
-@lru_cache(maxsize=256)
-def usual_values(world: str, kind: str) -> tuple[JSON, ...]:
-    """The usual canonical values of a slot kind, for dates all days up to the horizon."""
-    declared: SlotKind = WORLDS[world].kinds[kind]
-    if isinstance(declared, Vocabulary):
-        return tuple(declared.names)
-    if isinstance(declared, Identifier):
-        return declared.choices
-    if isinstance(declared, Quantity):
-        return tuple(int(value) if float(value).is_integer() else value for value in declared.choices)
-    return tuple(range(declared.horizon_days + 1))
-
-
-@lru_cache(maxsize=512)
-def marked_spellings(world: str, kind: str, language: Language) -> tuple[NDArray[np.object_], Codes, Codes]:
-    """All spellings of all usual values of a slot kind, with the marks of `synth.haystack.noise`.
-
-    Returns: the spellings of all values in one array; for each value, the index of its first spelling; for each value, their number.
-    """
-    declared, synonyms = WORLDS[world].kinds[kind], load_grounding(WORLDS[world]).synonyms.get(kind)
-    lists = [value_spellings(declared, value, language, synonyms) for value in usual_values(world, kind)]
-    counts = np.array([len(spellings) for spellings in lists], dtype=np.int64)
-    marked = np.array([f"{OPEN}{text}{CLOSE}" for spellings in lists for text in spellings], dtype=object)
-    return marked, np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int64), counts

@@ -209,12 +209,12 @@ def open_role_engines(config: RolesConfig, store: Store, logs: Path) -> Iterator
         yield RoleEngines(config, planner, user, assistant, judge, answers, budget)
 
 
-def provenance_frame(simulated: Sequence[Simulated], cast: RoleEngines) -> pl.DataFrame:
+def provenance_frame(simulated: Sequence[Simulated], engines: RoleEngines) -> pl.DataFrame:
     """Rows of table `provenance`: engines and prompts of the roles, how well the user followed its script, and the judge's grades with its
     measured agreement."""
-    roles = {role: getattr(cast.config, role) for role in ROLES}
-    prompts = prompt_versions(role for role in ROLES if getattr(cast, role) is not None)
-    judge_agreement = cast.judge_agreement if cast.judge is not None else None
+    roles = {role: getattr(engines.config, role) for role in ROLES}
+    prompts = prompt_versions(role for role in ROLES if getattr(engines, role) is not None)
+    judge_agreement = engines.judge_agreement if engines.judge is not None else None
     rows = [
         {
             "trajectory_id": one.trajectory.id,

@@ -90,16 +90,15 @@ def simulate(
         checks, extra = observe(WORLDS[blueprint.world], blueprint, transcript, tools)
         grades = scripted_grades(blueprint.language, checks, extra, transcript.messages)
         checks["judge"] = grades.least >= LEAST_GRADE
-    if failed is None and judge is not None:
-        grades = None
-        if all(checks.values()):
-            try:
-                verdict = judge(blueprint, tuple(tools.values()), transcript.messages)
-            except (EngineFailure, RoleFailed) as error:
-                failed = error
-    if verdict is not None:
-        grades = verdict.grades
-        checks["judge"] = grades.least >= LEAST_GRADE
+        if judge is not None:
+            grades = None
+            if all(checks.values()):
+                try:
+                    verdict = judge(blueprint, tuple(tools.values()), transcript.messages)
+                    grades = verdict.grades
+                    checks["judge"] = grades.least >= LEAST_GRADE
+                except (EngineFailure, RoleFailed) as error:
+                    failed = error
     reason, outcome = reason_and_outcome(checks, transcript, failed)
     judge_cost = verdict.cost if verdict is not None else failed.cost if isinstance(failed, RoleFailed) else Cost()
     trajectory = Trajectory(

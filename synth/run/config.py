@@ -1,4 +1,4 @@
-"""What a run of synthesis is told: worlds and tools, how much of what, and how it is steered."""
+"""Configuration of a synthesis run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DRILLS = {"retail": 160, "library": 24}
 
 
 class SynthesisConfig(BaseModel):
-    """What is synthesised, and how much."""
+    """Configuration of synthesis: worlds and tools, numbers and shares, roles, clusters, steering."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -64,14 +64,14 @@ class SynthesisConfig(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _drills_of_the_worlds(cls, given: Any) -> Any:
-        """Where only `worlds` are named, the usual drills of those among them."""
-        if not isinstance(given, Mapping) or "drills" in given or not isinstance(given.get("worlds"), (list, tuple)):
-            return given
-        return {**given, "drills": {world: count for world, count in _DRILLS.items() if world in given["worlds"]}}
+    def _set_default_drills(cls, values: Any) -> Any:
+        """Sets `drills`, if only `worlds` are given, to the default drills of these worlds."""
+        if not isinstance(values, Mapping) or "drills" in values or not isinstance(values.get("worlds"), (list, tuple)):
+            return values
+        return {**values, "drills": {world: count for world, count in _DRILLS.items() if world in values["worlds"]}}
 
     @model_validator(mode="after")
-    def _drills_where_it_works(self) -> SynthesisConfig:
+    def _check_drill_worlds(self) -> SynthesisConfig:
         for setting, requested in (("drills", self.drills), ("programs", self.programs)):
             if others := sorted(set(requested) - set(names_in(self.worlds))):
                 raise ValueError(f"{setting}: {others[0]!r} is not among worlds ({', '.join(self.worlds)}): add it there, or drill another")
@@ -80,7 +80,7 @@ class SynthesisConfig(BaseModel):
         return self
 
     @model_validator(mode="after")
-    def _has_something(self) -> SynthesisConfig:
+    def _check_worlds_or_tools(self) -> SynthesisConfig:
         if not self.worlds and self.tools is None:
             raise ValueError("worlds and tools are both empty: name at least one world, or a catalogue of tools")
         return self

@@ -1,14 +1,14 @@
-"""The controller that decides which cell the next blueprint is asked for (definition P4; our formulas after TDScaling's idea).
+"""The controller: draws the cells for which blueprints are made (definition P4; our formulas after TDScaling's idea).
 
-A cell is domain x family of coarse reasoning modes x complexity band. The controller counts what was accepted, prefers what is rare
-(-log2 of smoothed shares, and bands below their target share) and, where it is told, what the last policy fails at (`focus.py`),
-discounts what it finds infeasible (Wilson lower bounds of its own tries), and draws from a softmax of the product with a floor of uniform
-draws; the bands' parts of it are scaled to what each band is owed, an integral term, so that the shares of what is *accepted* hold. A
-round is a fixed number of proposals; rounds end when three in a row add next to nothing and the bands are where they should be, or when
-the budget is spent.
+A cell is domain x family of coarse reasoning modes x complexity band. The controller counts accepted conversations by cell. A cell's score
+is the rarity of its domain and family (-log2 of smoothed shares), the shortfall of its band and, if set, the urgency of what the last
+policy fails at (`failure_targeting.py`). The score is multiplied by the cell's feasibility (Wilson lower bounds of success rates). Cells
+are drawn from a softmax of the product, mixed with uniform draws. The probability of each band follows from the band's deficit (an integral
+term), so that the shares of *accepted* conversations reach their targets. A round is a fixed number of draws. The run is done when some
+rounds in a row add almost no entropy and the bands are on target.
 
-It knows nothing of tools, worlds or plans: `synthesize.py` turns a cell into a blueprint and reports back what came of it. The state
-is a pure function of the reports, in order, so that a resumed run rebuilds it from the stored rows.
+The controller knows nothing of tools, worlds or plans. Its state is a pure function of the reports in their order; a resumed run rebuilds
+it from stored rows.
 """
 
 from __future__ import annotations
@@ -30,16 +30,18 @@ from synth.blueprints.diversity import entropy_bits
 from synth.intervals import wilson
 
 _PRIOR = 0.5
-"""Feasibility of what was not tried often enough."""
-_AHEAD, _FIXED_SHARE = 10, 0.2
-"""How many acceptances ahead the bands' shares are looked at, and the share of draws that goes to bands by their targets alone."""
+"""Feasibility before there are enough tries."""
+_ACCEPTANCES_AHEAD = 10
+"""A band's deficit is computed for the time after this number of further acceptances."""
+_FIXED_SHARE = 0.2
+"""Share of the draws that follows the bands' targets alone."""
 
 Floats = NDArray[np.float64]
 Measured = Literal["cell", "domain", "mode", "prior"]
 
 
 class EvolutionConfig(BaseModel):
-    """What the controller is after, and how hard it steers."""
+    """Configuration of the controller."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -80,9 +82,14 @@ class EvolutionConfig(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """A cell that is asked for, and why: the terms of its score (weighted), its feasibility and what that was measured on, and the
-    probability with which it was drawn. else_families: all mode families in an order drawn by their rarity, for where the cell cannot be
-    had. focus: the term of what the last policy fails at; 0 where a run is not steered by that."""
+    """A drawn cell, and why it was drawn.
+
+    domain_bits, family_bits, band_deficit, focus: weighted terms of the score; `focus` is 0 without failure targeting.
+    feasibility: factor of the score, in (0, 1].
+    measured_on: the counts that the feasibility follows from.
+    probability: of this draw.
+    else_families: all mode families, in a random order by rarity; the planner tries them if the cell is not feasible.
+    """
 
     cell: Cell
     domain_bits: float
@@ -97,9 +104,13 @@ class Draw:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What became of one proposal: the cell that was asked for, and the cell of what was accepted (None: nothing was).
+    """The result of one proposal.
 
-    was_planned: False where no blueprint was found, so that nothing was executed."""
+    asked: the requested cell.
+    coarse: coarse mode of the accepted conversation.
+    got: cell of the accepted conversation; None if it was not accepted.
+    was_planned: whether a blueprint was found and executed.
+    """
 
     asked: Cell
     coarse: str = ""
@@ -108,7 +119,7 @@ class Report:
 
 
 class _Rates:
-    """Tries and hits by label, shape of the labels, with the Wilson lower bound of the rate of hits; `prior` until there are enough."""
+    """Tries and hits in arrays of one shape, and Wilson lower bounds of the hit rates; `prior` until a place has `trusted` tries."""
 
     def __init__(self, shape: tuple[int, ...], trusted: int, prior: float) -> None:
         self.tries, self.hits = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
@@ -126,11 +137,13 @@ class _Rates:
 
 
 class Controller:
-    """Counts, tries and hits by cell; `draw_round` says what to ask for next.
+    """Counts reports by cell, and draws the next cells.
 
-    domains: the fixed label set that domain entropy is measured over. domain_urgency, mode_urgency: how urgent a domain, and a family in a
-    band, is for the last policy, in [0, 1] (`focus.py`); 0 where nothing is known.
-    Everything is an array over (domain, family, band), so that a draw over hundreds of domains costs well under a millisecond.
+    State is in arrays over (domain, family, band), so that a draw over hundreds of domains takes well under a millisecond.
+
+    Args:
+        domains: the fixed label set of domain entropy.
+        domain_urgency, mode_urgency: urgency of a domain, and of a family in a band, in [0, 1] (`failure_targeting.py`); 0 if missing.
     """
 
     def __init__(
@@ -144,7 +157,7 @@ class Controller:
         self.domains, self.config = tuple(domains), config or EvolutionConfig()
         self.families = (*FAMILIES, OTHER)
         self.used_modes: Counter[str] = Counter()
-        """Coarse signatures of what was accepted."""
+        """Coarse mode -> number of accepted conversations."""
         self.round_bits: list[float] = []
         """H_dom + H_mode^1 at the end of each round."""
         shape, trusted = (len(self.domains), len(self.families), len(BANDS)), self.config.trusted_tries
@@ -164,12 +177,12 @@ class Controller:
     def cells(self) -> tuple[Cell, ...]:
         return tuple(Cell(domain, family, band) for domain in self.domains for family in self.families for band in BANDS)
 
-    # ---- what came of it ------------------------------------------------------------------------------------------------
+    # ---- reports ------------------------------------------------------------------------------------------------
 
     def record(self, report: Report) -> None:
-        """Counts one proposal. A cell, a (family, band) and a domain are hit where what was accepted lies in them.
+        """Counts one proposal. A cell, a (family, band) and a domain are hit if the accepted conversation lies in them.
 
-        A domain is not blamed for a cell that could not be planned: that says something of the modes and the band."""
+        If no blueprint was found, the domain is not counted: the cause is the mode and the band."""
         target, got = report.asked, report.got
         at = self._at(target)
         self._by_cell.add(at, got == target)
@@ -181,12 +194,12 @@ class Controller:
             self._count(got, 1)
 
     def failures(self, cell: Cell) -> int:
-        """Tries of a cell that were no hit."""
+        """Number of proposals that missed this cell."""
         at = self._at(cell)
         return int(self._by_cell.tries[at] - self._by_cell.hits[at])
 
     def tries(self, domain: str) -> int:
-        """How often a domain was asked for."""
+        """Number of proposals in a domain."""
         return int(self._by_cell.tries[self._place[0][domain]].sum())
 
     def end_round(self) -> None:
@@ -200,7 +213,7 @@ class Controller:
         for counts, at in zip(self._counts, self._at(cell), strict=True):
             counts[at] += by
 
-    # ---- what to ask for ------------------------------------------------------------------------------------------------
+    # ---- draws ------------------------------------------------------------------------------------------------
 
     def score(self, cell: Cell) -> float:
         """Weighted rarity of the cell's domain and family, shortfall of its band, and urgency of what the last policy fails at."""
@@ -208,14 +221,14 @@ class Controller:
         return float(sum(term[place] for term, place in zip(self._terms(), at, strict=True)) + self._focus[at])
 
     def _terms(self) -> tuple[Floats, Floats, Floats]:
-        """Of every domain, family and band: its term of the score, from shares smoothed as (c + 0.5) / (N + 0.5 K)."""
+        """The terms of the score by domain, by family and by band, from shares smoothed as (c + 0.5) / (N + 0.5 K)."""
         domain, family, band = ((counts + 0.5) / (counts.sum() + 0.5 * len(counts)) for counts in self._counts)
         target = np.array(self.config.band_shares)
         deficit: Floats = np.maximum(0.0, (target - band) / target)
         return -self.config.domain_weight * np.log2(domain), -self.config.family_weight * np.log2(family), self.config.band_weight * deficit
 
     def feasibility(self, cell: Cell) -> float:
-        """The cell's own Wilson lower bound once it was tried often enough, else the lesser of its domain's and its (family, band)'s."""
+        """The Wilson lower bound of the cell if it has enough tries, else the smaller one of its domain's and its (family, band)'s."""
         return float(self._feasibility()[self._at(cell)])
 
     def _feasibility(self) -> Floats:
@@ -225,7 +238,7 @@ class Controller:
         return feasibility
 
     def _measured_on(self, at: tuple[int, int, int]) -> Measured:
-        """What the feasibility of a cell rests on."""
+        """The counts that the feasibility of a cell follows from."""
         if self._by_cell.is_known(at):
             return "cell"
         domain, mode = self._by_domain.lower[at[0]], self._by_mode.lower[at[1:]]
@@ -234,11 +247,11 @@ class Controller:
         return "domain" if self._by_domain.is_known(at[:1]) and domain <= mode else "prior"
 
     def probabilities(self) -> dict[Cell, float]:
-        """Of every cell to be asked for next; they sum to 1."""
+        """The probability of each cell in the next draw."""
         return dict(zip(self.cells, self._probabilities(self._feasibility()).ravel().tolist(), strict=True))
 
     def _probabilities(self, feasibility: Floats) -> Floats:
-        """(1 - u) softmax(score * feasibility / T) + u uniform, the softmax scaled band by band to what the bands are owed."""
+        """(1 - u) softmax(score * feasibility / T) + u uniform; the sum of the softmax over each band is set by `_band_deficits`."""
         domain, family, band = self._terms()
         heat = (domain[:, None, None] + family[None, :, None] + band + self._focus) * feasibility / self.config.temperature
         weights = np.exp(heat - heat.max())
@@ -248,18 +261,18 @@ class Controller:
         return probabilities
 
     def _band_deficits(self) -> Floats:
-        """Share of the next proposals for each band: in proportion to what it lacks of its target a few acceptances from now.
+        """The share of each band in the next draws: in proportion to the acceptances that it will lack a few acceptances from now.
 
         The band's term of the score alone cannot hold the bands at their targets: it is at most 1 beside rarities of several bits, and
-        feasibility scales it down. A part goes by the targets alone, so that a band that cannot be had starves no other."""
+        feasibility scales it down. A fixed part follows the targets alone, so that an infeasible band does not take the others' draws."""
         target = np.array(self.config.band_shares)
         counts = self._counts[2]
-        lacking = np.maximum(0.0, target * (counts.sum() + _AHEAD) - counts)
+        lacking = np.maximum(0.0, target * (counts.sum() + _ACCEPTANCES_AHEAD) - counts)
         owed: Floats = (1 - _FIXED_SHARE) * lacking / lacking.sum() + _FIXED_SHARE * target
         return owed
 
     def draw(self, rng: random.Random, feasibility: Floats | None = None) -> Draw:
-        """A cell, and why."""
+        """Draws a cell. feasibility: of all cells, if it is already computed."""
         feasibility = self._feasibility() if feasibility is None else feasibility
         probabilities = self._probabilities(feasibility)
         totals = np.cumsum(probabilities.ravel())
@@ -279,12 +292,12 @@ class Controller:
         )
 
     def _by_rarity(self, bits: Sequence[float], rng: random.Random) -> tuple[str, ...]:
-        """The families as drawn one after another from a softmax of their rarity, by Gumbel's trick."""
+        """The families in the order of draws without replacement from a softmax of their rarity (Gumbel's trick)."""
         keys = [rarity / self.config.temperature - math.log(rng.expovariate(1.0)) for rarity in bits]
         return tuple(family for _, family in sorted(zip(keys, self.families, strict=True), reverse=True))
 
     def draw_round(self, rng: random.Random, proposals: int) -> list[Draw]:
-        """The cells of a whole round, which can then be worked on side by side: each draw counts the cells before it as delivered."""
+        """Draws the cells of a round. Each draw counts the cells before it as accepted, so that their proposals can run in parallel."""
         feasibility, draws = self._feasibility(), list[Draw]()
         for _ in range(proposals):
             draws.append(self.draw(rng, feasibility))
@@ -293,7 +306,7 @@ class Controller:
             self._count(draw.cell, -1)
         return draws
 
-    # ---- when to stop, when to shout ------------------------------------------------------------------------------------
+    # ---- stop and alarms ------------------------------------------------------------------------------------
 
     def bits(self) -> float:
         """H_dom + H_mode^1 (plug-in) of everything accepted so far."""
@@ -304,7 +317,7 @@ class Controller:
         return {band: count / sum(counts) if sum(counts) else 0.0 for band, count in zip(BANDS, counts, strict=True)}
 
     def is_done(self) -> bool:
-        """Whether the last rounds added next to nothing while every band is on target."""
+        """Whether the last rounds added almost no entropy and every band is on target."""
         last = self.round_bits[-(self.config.stop_idle_rounds + 1) :]
         if len(last) <= self.config.stop_idle_rounds:
             return False
@@ -317,7 +330,7 @@ class Controller:
         return on_target and all(gain < self.config.stop_gain_bits for gain in gains)
 
     def alarms(self) -> list[str]:
-        """Domains and mode families that hold more than `alarm_factor` times their even share: a collapse, in words."""
+        """Texts about domains and mode families with more than `alarm_factor` times their even share, a sign of collapse."""
         axes = (("domain", self.domains, self._counts[0]), ("family", self.families, self._counts[1]))
         return [alarm for axis, labels, counts in axes for alarm in self._collapse_alarms(axis, labels, counts.tolist())]
 

@@ -1,13 +1,14 @@
-"""Focus: what the current policy fails or wavers at, from the store, so that more of its like is made next (after RAFT, arXiv 2606.12908:
-new tasks from the policy's own failures; RODS, 2606.19047: they are worth most where its rewards vary; formulas ours).
+"""The focus: probed tasks that the current policy fails, or solves only sometimes, so that synthesis makes more tasks like them.
 
-Every probed task has an *urgency*, and so have a domain, an intent, and a mode family in a complexity band, from the tasks that lie in
-them, shrunk by how little is known: the controller, the planner and the funnel's coverage weigh by it.
+Sources: RAFT (arXiv 2606.12908): new tasks from the policy's failures; RODS (2606.19047): tasks with varying rewards are worth most. The
+formulas are ours.
 
-Only probes count: certainty of probe tasks (`filters/certainty/certainty.py`, table `tags`), of the policy promoted last. What is held out
-is evaluated and never looked at here, or evaluation would steer what is trained on towards itself. A run takes what is known when it begins
-and keeps it in a part of its own (`focus`): resumed, it goes on with that, whatever was probed meanwhile. A policy promoted meanwhile makes
-it another run.
+Every probed task has an *urgency*. A domain, an intent, and a mode family in a complexity band have the mean urgency of their tasks, shrunk
+if there are few. The controller, the planner and the funnel's coverage weigh by it.
+
+Only probes of the policy promoted last count (table `tags`, `filters/certainty/certainty.py`). Held-out tasks do not, or evaluation would
+steer training towards itself. A run stores the focus at its start in a part of table `focus`, and a resumed run uses that part. After the
+promotion of another policy, the same configuration gives another run.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from synth.run.controller import Controller, EvolutionConfig
 from synth.worlds import WORLDS
 
 VERSION = 1
-_OUT_OF_REACH, _WAVERING = 0.5, 5.5
+_FAILURE_WEIGHT, _LEARNABILITY_WEIGHT = 0.5, 5.5
 _PROBED_SQL = """SELECT g.task_id, g.k, g.successes, g.reward_mean, g.learnability, t.spec
 FROM tags g JOIN tasks t USING (task_id)
 WHERE g.policy_id = ? AND g.purpose = 'probe' AND t.division = 'probe' AND t.use = 'train'
@@ -44,20 +45,23 @@ Label = TypeVar("Label", bound=Hashable)
 
 
 def urgency(reward_mean: float, learnability: float) -> float:
-    """How much there is to learn from a task's like, in [0, 1): (1 - mu) / 2 + 5.5 LPS, with P7's potential LPS = v mu.
+    """How much a policy can learn from tasks like this one, in [0, 1): (1 - mu) / 2 + 5.5 LPS, with P7's potential LPS = v mu.
 
-    0 for what has full marks every time (mu = 1), 0.5 for what brings nothing (mu = 0), more where it wavers, with a peak of .99 at
-    mu = .62 (rewards of 0 and 1; of 8 rollouts 0 to 8 full successes give .50 .51 .62 .79 .94 .99 .90 .59 0). The potential alone would
-    drop what brings nothing."""
-    return _OUT_OF_REACH * (1 - reward_mean) + _WAVERING * learnability
+    mu: mean reward; v: variance of the rewards. 0 at mu = 1, 0.5 at mu = 0. With rewards of 0 and 1 the peak is .99 at mu = .62; 0 to 8
+    successes of 8 rollouts give .50 .51 .63 .80 .94 .99 .90 .59 0. The potential alone would drop tasks that are never solved."""
+    return _FAILURE_WEIGHT * (1 - reward_mean) + _LEARNABILITY_WEIGHT * learnability
 
 
 @dataclass(frozen=True, slots=True)
 class FailureStats:
-    """How a policy does at some probed tasks: rate of success with Wilson's 95 % interval, the tasks being the trials (rollouts of one
-    task are alike); never, always: tasks in which no rollout succeeds, and in which each does.
+    """Results of a policy on a group of probed tasks.
 
-    urgency: mean over the tasks, times 1 - (high - low): of one task counts .1 to .2, of forty .7 to .9."""
+    urgency: mean over the tasks, times 1 - (high - low); this factor is .1 to .2 for one task, .7 to .9 for forty.
+    tasks, rollouts: counts.
+    rate: success rate.
+    low, high: Wilson's 95 % interval of the rate. The trials are tasks, because rollouts of one task are not independent.
+    never, always: number of tasks that no rollout solves, and that every rollout solves.
+    """
 
     urgency: float
     tasks: int
@@ -71,7 +75,7 @@ class FailureStats:
 
 @dataclass(frozen=True)
 class Focus:
-    """What is known of the probed tasks of a policy. rows: of table `focus`."""
+    """The probed tasks of a policy. rows: of table `focus`, whose part has the id `part_id`."""
 
     part_id: str
     policy_id: str
@@ -79,11 +83,11 @@ class Focus:
 
     @cached_property
     def id(self) -> str:
-        """Of what it says: runs with the same are steered alike."""
+        """Hash of the content: it steers all runs with this id in the same way."""
         return content_id("focus", self.policy_id, self.rows.drop("focus_id").rows())
 
     def write(self, store: Store) -> Part:
-        """Keeps it for the run that it was made for. Uncommitted."""
+        """The part of the store, written if it does not exist. Does not commit it."""
         return store.find(self.part_id) or store.write("focus", self.part_id, self.rows)
 
     def by_domain(self) -> dict[str, FailureStats]:
@@ -94,7 +98,7 @@ class Focus:
         return self._group_stats(lambda row: (row["world"], row["intent"]))
 
     def by_mode(self, bands: Bands) -> dict[tuple[str, Band], FailureStats]:
-        """By mode family and complexity band of the tasks' expert plans; those with a program, which is not run here, are left out."""
+        """By mode family and complexity band of the tasks' expert plans, without plans with a program, which are not executed here."""
         return self._group_stats(lambda row: (row["mode_family"], bands.band(row["complexity"])) if row["mode_family"] else None)
 
     def _group_stats(self, label: Callable[[Mapping[str, Any]], Label | None]) -> dict[Label, FailureStats]:
@@ -103,10 +107,10 @@ class Focus:
             at = label(row)
             if at is not None:
                 groups.setdefault(at, []).append(row)
-        return {at: _standing(rows) for at, rows in groups.items()}
+        return {at: _failure_stats(rows) for at, rows in groups.items()}
 
 
-def _standing(rows: list[Mapping[str, Any]]) -> FailureStats:
+def _failure_stats(rows: list[Mapping[str, Any]]) -> FailureStats:
     rate_sum = sum(row["successes"] / row["k"] for row in rows)
     low, high = wilson(rate_sum, len(rows))
     mean = sum(row["urgency"] for row in rows) / len(rows)
@@ -122,35 +126,35 @@ def _standing(rows: list[Mapping[str, Any]]) -> FailureStats:
     )
 
 
-def failures(store: Store, made_for: Mapping[str, JSON]) -> Focus:
-    """What the policy promoted last fails or wavers at: as the run of these parameters has kept it, else as it is known now.
+def read_focus(store: Store, parameters: Mapping[str, JSON]) -> Focus:
+    """The focus of a run with these parameters: as the run has stored it, else from the current probes of the policy promoted last.
 
     Raises:
-        BadInput: no policy was promoted, or the one promoted last was not probed.
+        BadInput: no policy was promoted, or the policy promoted last was not probed.
     """
     promoted = store.query(PROMOTED_POLICY_SQL)
     if promoted.is_empty():
         raise BadInput(f"{store.root} has no promoted policy yet, so there are no failures to focus on: train one first")
     policy = str(promoted.item())
-    part = part_id("focus", [policy], dict(made_for), VERSION)
+    part = part_id("focus", [policy], dict(parameters), VERSION)
     stored = store.find(part)
     if stored is not None:
         return Focus(part, policy, pl.read_parquet(store.root / stored.path))
     rows = _rows(store.query(_PROBED_SQL, [policy]).to_dicts(), content_id("focus", part), policy)
     if rows.is_empty():
         raise BadInput(
-            f"{store.root} holds no probe of {policy}, which was promoted last, so what it fails at is not known: `headrace tag` probes it"
+            f"{store.root} holds no probe of {policy}, which was promoted last, so its failures are not known: run `headrace tag`"
         )
     return Focus(part, policy, rows)
 
 
 def focus_of(store: Store, config: SynthesisConfig) -> Focus:
-    """What a run of synthesis of this configuration focuses on, where it is told to; raises as `failures`."""
-    return failures(store, config.model_dump(mode="json", exclude={"tools", "roles"}))
+    """The focus of a synthesis run with this configuration. Raises as `read_focus`."""
+    return read_focus(store, config.model_dump(mode="json", exclude={"tools", "roles"}))
 
 
 def _rows(probed: Iterable[Mapping[str, Any]], focus_id: str, policy: str) -> pl.DataFrame:
-    """Rows of table `focus`; tasks that no world of this process knows are left out."""
+    """Rows of table `focus`, without tasks whose world or intent this process does not know."""
     rows = []
     for tag in probed:
         task = Task.model_validate_json(tag["spec"])
@@ -175,34 +179,35 @@ def _rows(probed: Iterable[Mapping[str, Any]], focus_id: str, policy: str) -> pl
     return pl.DataFrame(rows, schema=TABLES["focus"].columns)
 
 
-# ---- what follows from it ---------------------------------------------------------------------------------------------
+# ---- effects of the focus ---------------------------------------------------------------------------------------------
 
 
-def controller_of(domains: Sequence[str], config: EvolutionConfig, focus: Focus | None, bands: Bands | None) -> Controller:
-    """A controller that has counted nothing yet. bands: None where they are not known: modes have no urgency then."""
+def build_controller(domains: Sequence[str], config: EvolutionConfig, focus: Focus | None, bands: Bands | None) -> Controller:
+    """A new controller. bands: None if unknown; then modes have no urgency."""
     by_domain = focus.by_domain() if focus is not None else {}
     by_mode = focus.by_mode(bands) if focus is not None and bands is not None else {}
     return Controller(
         domains,
         config,
-        domain_urgency={domain: standing.urgency for domain, standing in by_domain.items()},
-        mode_urgency={mode: standing.urgency for mode, standing in by_mode.items()},
+        domain_urgency={domain: stats.urgency for domain, stats in by_domain.items()},
+        mode_urgency={mode: stats.urgency for mode, stats in by_mode.items()},
     )
 
 
-def factors(standings: Mapping[Label, FailureStats], weight_bits: float) -> dict[Label, float]:
-    """How many times as often each is to be taken as what is mastered or not known: 2^(weight x urgency)."""
-    return {label: 2 ** (weight_bits * standing.urgency) for label, standing in standings.items()}
+def factors(failures: Mapping[Label, FailureStats], weight_bits: float) -> dict[Label, float]:
+    """How many times as often each label is drawn as a label without urgency: 2^(weight x urgency)."""
+    return {label: 2 ** (weight_bits * stats.urgency) for label, stats in failures.items()}
 
 
-def in_turn(
+def order_clusters(
     clusters: Iterable[Cluster], domain: str, use: Mapping[str, int], intent_factors: Mapping[tuple[str, str], float]
 ) -> list[Cluster]:
-    """Clusters of a domain in the order of their turns: the least used first, uses divided by the greatest factor of the domain's intents
-    that a cluster serves; of equals the one that was selected first.
+    """Clusters of a domain, the least used first; ties by rank. Uses are divided by the greatest factor of the domain's intents that a
+    cluster serves.
 
     Args:
-        use: by a cluster's id. intent_factors: by world and intent; 1 where it is not here.
+        use: cluster id -> number of uses.
+        intent_factors: (world, intent) -> factor; 1 for intents that are missing.
     """
 
     def turns(cluster: Cluster) -> float:

@@ -1,6 +1,6 @@
-"""One proposal of a round: a cell becomes a blueprint, an executed conversation, and perhaps a task, or a reason why not.
+"""Proposals of a round: a cell becomes a blueprint, an executed conversation, and perhaps a task, or a reason why not.
 
-A proposal depends on nothing but its `Job`, so any process may work on it, beside any others.
+A proposal depends on its `Job` alone, so processes can work on proposals in parallel.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from storage.execution import Progress
 from storage.records import Cost, Frame, Message, Outcome, Task, canonical_json, content_id
 from storage.tables import TABLES
 from synth.blueprints.blueprint import Bands, Blueprint
-from synth.blueprints.cell import Band, Cell, mode_family
+from synth.blueprints.cell import Cell, mode_family
 from synth.blueprints.draft import FrameFilter, PlanFailed
 from synth.blueprints.planner import Planner
 from synth.clusters.business_clusters import Cluster
@@ -31,19 +31,27 @@ from synth.tasks.split import DivisionConfig, division
 from synth.worlds import WORLDS
 
 SCRIPTED = RoleEngines()
-_ONE_AT_A_TIME = threading.Lock()
-"""Scripted planners share their cookbooks, and are quick."""
+_PLANNER_LOCK = threading.Lock()
+"""Scripted planners share their template libraries, and are quick."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One proposal: everything that its outcome depends on.
+    """Everything that a proposal depends on.
 
-    clusters: to be tried in this order. cell: None while calibrating.
-    veiled_share: of steered conversations, those that are made harder to see through. tries: how often the cell's domain was asked for
-    before: cookbooks of domains that are asked for more are thicker. code_share: of conversations, those that are to need `run_python`;
-    None where it is not on offer. played_by: hash of who plays the roles and how, empty where all are scripted: the same plan, played by
-    others, is a blueprint of its own. factors: by world and intent, how many times as likely its recipes are; 1 where it is not here."""
+    key: seed of its random draws.
+    clusters: tried in this order.
+    cell: the requested cell; None for calibration.
+    failures: number of earlier proposals that missed the cell.
+    bands: complexity bands; None for calibration.
+    chinese_share: share of conversations in Chinese.
+    veiled_share: share of steered conversations that are made harder.
+    tries: number of earlier proposals in the cell's domain; template libraries grow with it.
+    else_families, used_modes: see `Planner`.
+    code_share: share of conversations that should need `run_python`; None if it is not offered.
+    played_by: hash of the model roles' settings, part of the blueprint's id; empty if all roles are scripted.
+    factors: (world, intent) -> weight of the intent's templates; 1 for intents that are missing.
+    """
 
     key: str
     clusters: tuple[Cluster, ...]
@@ -62,8 +70,13 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """What came of a job: nothing but a reason, or an executed conversation and, for one goal in one go, its task."""
+class Proposal:
+    """The result of a job: an executed conversation, or the reason why there is none.
+
+    task: the conversation's task, if it has one goal and no disturbance.
+    reason: why it was not accepted; empty if it was.
+    planning: cost of the blueprint, or of the attempt.
+    """
 
     job: Job
     cluster: Cluster
@@ -72,12 +85,11 @@ class Made:
     task: Task | None = None
     reason: str = ""
     planning: Cost = field(default_factory=Cost)
-    """What the blueprint took, or the attempt at it."""
 
     @property
-    def is_held_against_nobody(self) -> bool:
-        """Whether it says nothing of the cell that was asked for: an engine, a tool, the user or the judge failed."""
-        return self.reason == Outcome.INFRA_FAILURE if self.simulated is None else not self.simulated.trajectory.outcome.is_rated
+    def is_rated(self) -> bool:
+        """Whether it counts for the requested cell: not if an engine, a tool, the user or the judge failed."""
+        return self.reason != Outcome.INFRA_FAILURE if self.simulated is None else self.simulated.trajectory.outcome.is_rated
 
     @property
     def accepted(self) -> bool:
@@ -85,7 +97,7 @@ class Made:
 
     @property
     def outcome(self) -> str:
-        """That of the conversation, or why there is none."""
+        """The outcome of the conversation, or the reason why there is none."""
         return self.reason if self.simulated is None else self.simulated.trajectory.outcome.value
 
     @property
@@ -94,7 +106,7 @@ class Made:
 
     @property
     def status(self) -> str:
-        """As stored of its blueprint."""
+        """As stored in table `blueprints`."""
         if self.blueprint is None:
             return "unplanned"
         return "calibration" if self.job.cell is None else "accepted" if self.accepted else "rejected"
@@ -104,66 +116,61 @@ class Made:
         return self.blueprint.id if self.blueprint is not None else content_id("blueprint", "unplanned", self.job.key, *_salt(self.job))
 
 
-def propose(jobs: Sequence[Job]) -> list[Made]:
-    """Plans, simulates and judges some proposals, all roles scripted.
+def propose(jobs: Sequence[Job]) -> list[Proposal]:
+    """Plans, simulates and judges proposals with scripted roles.
 
-    Garbage is not collected meanwhile: hardly anything here refers to itself, and what would be looked through, again and again, are the
-    worlds and cookbooks that stay."""
+    Garbage collection is off: there are hardly any reference cycles here, and it would scan all worlds and template libraries again and
+    again."""
     with no_collection():
         return [make_proposal(job) for job in jobs]
 
 
-def held(jobs: Sequence[Job], cast: RoleEngines, label: str, progress: Progress) -> list[Made]:
-    """Proposals in which models play, side by side, in their order.
+def propose_with_models(jobs: Sequence[Job], engines: RoleEngines, label: str, progress: Progress) -> list[Proposal]:
+    """Plans, simulates and judges proposals with language models, in threads; results in the order of the jobs.
 
     Raises:
-        BudgetSpent: nothing more may be asked. EngineFailure: so many got no answer that an engine is gone.
+        BudgetSpent: the budget is used up.
+        EngineFailure: half of the conversations got no answer.
     """
-    proposals = side_by_side(lambda job: make_proposal(job, cast), jobs, cast.config.in_flight, label, progress)
+    proposals = side_by_side(lambda job: make_proposal(job, engines), jobs, engines.config.in_flight, label, progress)
     unanswered = [one for one in proposals if one.outcome == Outcome.INFRA_FAILURE]
     if is_dead(len(unanswered), len(proposals)):
         why = next((one.simulated.failure for one in unanswered if one.simulated is not None), "no plan was answered")
-        raise EngineFailure(
-            f"{len(unanswered)} of {len(proposals)} conversations of {label} got no answer ({why}); nothing of it is stored"
-        )
+        raise EngineFailure(f"{len(unanswered)} of {len(proposals)} conversations of {label} got no answer ({why}); none of them is stored")
     return proposals
 
 
 @lru_cache(maxsize=64)
 def _is_seed(divisions: DivisionConfig) -> FrameFilter:
-    """Whether frames are to be trained on: one function for one way of dividing, so that planners can remember what it said."""
+    """Whether a frame is in division `seed`. Cached, so that planners can cache by this function."""
     return lambda frame_id: division(frame_id, divisions) == "seed"
 
 
-def make_proposal(job: Job, cast: RoleEngines = SCRIPTED) -> Made:
-    """Plans, simulates and judges one proposal; many threads may do so at once.
-
-    Raises:
-        BudgetSpent: nothing more may be asked of an engine.
-    """
+def make_proposal(job: Job, engines: RoleEngines = SCRIPTED) -> Proposal:
+    """Plans, simulates and judges one proposal. Thread-safe. Raises BudgetSpent."""
     rng = random.Random(job.key)
     planner = Planner(
         _is_seed(job.divisions), job.chinese_share, job.bands, job.veiled_share, job.tries, job.used_modes, job.code_share, job.factors
     )
-    model = cast.plans(planner)
+    model = engines.plans(planner)
     try:
         if job.cell is None:
             cluster, blueprint = job.clusters[0], planner.draw_unsteered(job.clusters[0], rng)
         elif model is not None:
             cluster, blueprint = model.propose(job.cell, job.clusters, job.failures, rng)
         else:
-            with _ONE_AT_A_TIME:
+            with _PLANNER_LOCK:
                 cluster, blueprint = planner.propose(job.cell, job.clusters, job.failures, rng, job.else_families)
     except (PlanFailed, EngineFailure) as failed:
         reason = failed.reason if isinstance(failed, PlanFailed) else Outcome.INFRA_FAILURE.value
-        return Made(job, job.clusters[0], reason=reason, planning=Cost() if model is None else model.cost)
+        return Proposal(job, job.clusters[0], reason=reason, planning=Cost() if model is None else model.cost)
     if job.played_by:
         blueprint = blueprint.model_copy(update={"id": content_id("blueprint", blueprint.id, *_salt(job))})
     planning = Cost() if model is None else model.cost
-    simulated = cast.simulate(blueprint)
+    simulated = engines.simulate(blueprint)
     simulated = simulated.with_cost(planning) if planning != Cost() else simulated
     task = single_task(blueprint, simulated) if simulated.accepted and job.cell is not None else None
-    return Made(job, cluster, blueprint, simulated, task, simulated.reason, planning)
+    return Proposal(job, cluster, blueprint, simulated, task, simulated.reason, planning)
 
 
 def _salt(job: Job) -> tuple[str, ...]:
@@ -171,8 +178,8 @@ def _salt(job: Job) -> tuple[str, ...]:
 
 
 def single_task(blueprint: Blueprint, simulated: Simulated) -> Task | None:
-    """The task of a conversation that has one goal and no disturbance, opened as the conversation was up to its first call; None if it
-    is not of that kind, or is not admitted."""
+    """The task of a conversation with one goal and no disturbance, which opens like the conversation up to its first call; None for other
+    conversations, or if the task is not admitted."""
     goal = blueprint.goals[0]
     is_plain = len(blueprint.goals) == 1 and not blueprint.perturbations and not any(node.is_check for node in blueprint.nodes)
     asks_first = any(turn.is_question and turn.steps for turn in blueprint.turns)
@@ -201,10 +208,10 @@ def _opening(messages: Sequence[Message]) -> tuple[Message, ...]:
     return tuple(messages[: last + 1])
 
 
-def report(proposal: Made, bands: Bands) -> Report | None:
-    """What the controller is to be told; None where it is nothing."""
+def report(proposal: Proposal, bands: Bands) -> Report | None:
+    """The report on a proposal for the controller; None if the proposal is not rated."""
     assert proposal.job.cell is not None
-    if proposal.is_held_against_nobody:
+    if not proposal.is_rated:
         return None
     if proposal.simulated is None or not proposal.accepted:
         return Report(proposal.job.cell, was_planned=proposal.blueprint is not None)
@@ -213,8 +220,8 @@ def report(proposal: Made, bands: Bands) -> Report | None:
     return Report(proposal.job.cell, profile.coarse, got)
 
 
-def decision_rows(run: str, number: int, draws: Sequence[Draw], proposals: Sequence[Made], bands: Bands) -> pl.DataFrame:
-    """Rows of table `decisions`: what was asked for and why (draws), and what came of it (made), proposal by proposal."""
+def decision_rows(run: str, number: int, draws: Sequence[Draw], proposals: Sequence[Proposal], bands: Bands) -> pl.DataFrame:
+    """Rows of table `decisions`: for each proposal the drawn cell, why it was drawn, and the result."""
     rows = []
     for position, (draw, one) in enumerate(zip(draws, proposals, strict=True)):
         outcome = report(one, bands)
@@ -247,12 +254,11 @@ def decision_rows(run: str, number: int, draws: Sequence[Draw], proposals: Seque
     return pl.DataFrame(rows, schema=TABLES["decisions"].columns)
 
 
-def blueprint_rows(number: int, proposals: Sequence[Made]) -> pl.DataFrame:
-    """Rows of table `blueprints`. Domain, family and band are those of the cell that was asked for, or the blueprint's own."""
+def blueprint_rows(number: int, proposals: Sequence[Proposal]) -> pl.DataFrame:
+    """Rows of table `blueprints`. Domain, family and band are those of the requested cell; without one, those of the blueprint."""
     rows = []
     for one in proposals:
         cell, blueprint = one.job.cell, one.blueprint
-        band: Band | None = None if cell is None else cell.band
         rows.append(
             {
                 "blueprint_id": one.id,
@@ -261,7 +267,7 @@ def blueprint_rows(number: int, proposals: Sequence[Made]) -> pl.DataFrame:
                 "world_seed": None if blueprint is None else blueprint.world_seed,
                 "domain": cell.domain if cell is not None else blueprint.domain if blueprint is not None else None,
                 "mode_family": cell.family if cell is not None else blueprint.family if blueprint is not None else None,
-                "complexity_band": band,
+                "complexity_band": None if cell is None else cell.band,
                 "round": number,
                 "status": one.status,
                 "reason": one.reason or None,

@@ -1,4 +1,4 @@
-"""What a run of synthesis tells of itself, and what a preview tells of a run."""
+"""The results of a synthesis run and of its preview."""
 
 from __future__ import annotations
 
@@ -13,9 +13,15 @@ from synth.blueprints.diversity import Figure
 class SynthesisResult:
     """A committed run.
 
-    accepted, proposals: counts. rejected: reasons with counts. figures: of the accepted trajectories; unsteered: the same figures of the
-    calibration set, the control. alarms: collapses of the controller, in words, with the round they were seen in. notes: what the run had
-    to do without, and why it stopped short, in words.
+    run: id of the run.
+    parts: ids of its store parts, sorted.
+    accepted, proposals: counts.
+    tasks: number of tasks from single-goal conversations.
+    rejected: reason -> number of proposals.
+    figures: diversity of the accepted trajectories.
+    unsteered: the same figures of the calibration set, which is the control.
+    alarms: the controller's alarms, as texts, each with its round.
+    notes: limits of the run (such as a missing sandbox), and why it stopped early, as texts.
     """
 
     run: str
@@ -33,8 +39,12 @@ class SynthesisResult:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a run's first proposals took, and what the whole is likely to take. proposals, accepted: of the preview; outcomes: counts;
-    expected_*: of the run, from the shares of the preview."""
+    """The cost of a run's first proposals, and an estimate for the whole run.
+
+    proposals, accepted, cost: of the preview.
+    outcomes: outcome -> number of proposals of the preview.
+    expected_proposals, expected_cost: of the run, extrapolated from the preview.
+    """
 
     proposals: int
     accepted: int

@@ -1,4 +1,4 @@
-"""What a run of synthesis has made and accepted so far: the same whether a round was made just now or is read back from the store."""
+"""Counts of a synthesis run so far. A round adds the same whether it was just played or is read from the store."""
 
 from __future__ import annotations
 
@@ -16,15 +16,22 @@ from synth.blueprints.cell import Cell, mode_family
 from synth.blueprints.diversity import Profile
 from synth.engines.encoder import encode
 from synth.run.controller import Report
-from synth.run.proposals import Made
+from synth.run.proposals import Proposal
 
 
 @dataclass
-class SoFar:
-    """profiles: of what was accepted, in order; vectors: embeddings of what its users said, an array a round, [accepted, dimensions].
-    cluster_use: by a cluster's id, blueprints over it. rejected: reasons with counts. proposals: blueprints asked for. tasks: those
-    that single-goal conversations gave. unrated: proposals in which something failed that is nobody's fault who is judged. alarms:
-    collapses of the controller, in words."""
+class RunState:
+    """The state of a run.
+
+    profiles: of the accepted conversations, in order.
+    vectors: embeddings of the accepted conversations' user texts, one array a round, [accepted, dimensions].
+    cluster_use: cluster id -> number of proposals with it.
+    rejected: reason -> number of proposals.
+    proposals: number of proposals.
+    unrated: number of proposals in which an engine, a tool, the user or the judge failed.
+    tasks: number of tasks from single-goal conversations.
+    alarms: the controller's alarms, as texts.
+    """
 
     profiles: list[Profile] = field(default_factory=list)
     vectors: list[NDArray[np.float32]] = field(default_factory=list)
@@ -35,53 +42,58 @@ class SoFar:
     tasks: int = 0
     alarms: list[str] = field(default_factory=list)
 
+    @property
+    def accepted(self) -> int:
+        """Number of accepted conversations."""
+        return len(self.profiles)
+
     def all_vectors(self) -> NDArray[np.float32]:
         return np.concatenate(self.vectors)
 
-    def add(self, proposals: Sequence[Made]) -> None:
-        """A round that was made."""
+    def add(self, proposals: Sequence[Proposal]) -> None:
+        """Adds a round that was just played."""
         accepted = [one for one in proposals if one.accepted]
         self.cluster_use.update(one.cluster.id for one in proposals)
         self.rejected.update(one.reason for one in proposals if one.reason)
         self.proposals += len(proposals)
-        self.unrated += sum(one.is_held_against_nobody for one in proposals)
+        self.unrated += sum(not one.is_rated for one in proposals)
         self.tasks += sum(one.task is not None for one in proposals)
         self.profiles += [one.simulated.profile for one in accepted if one.simulated is not None]
         self.vectors.append(vectors_of(accepted))
 
     def add_stored(self, blueprints: pl.DataFrame, trajectories: pl.DataFrame, tasks: pl.DataFrame) -> list[Report]:
-        """A round by its rows of these tables; returns what its controller is to be told, in order."""
-        done = {row["blueprint_id"]: row for row in trajectories.to_dicts()}
+        """Adds a round from its rows of these tables. Returns the reports for the controller, in order."""
+        trajectory_of = {row["blueprint_id"]: row for row in trajectories.to_dicts()}
         texts: list[str] = []
         reports: list[Report] = []
-        for row in blueprints.to_dicts():
-            cell = Cell(row["domain"], row["mode_family"], row["complexity_band"])
-            got = done.get(row["blueprint_id"])
-            self.cluster_use[row["cluster_id"]] += 1
-            self.rejected.update([row["reason"]] if row["reason"] else [])
-            if not Outcome(got["outcome"]).is_rated if got is not None else row["reason"] == Outcome.INFRA_FAILURE:
+        for blueprint in blueprints.to_dicts():
+            requested = Cell(blueprint["domain"], blueprint["mode_family"], blueprint["complexity_band"])
+            row = trajectory_of.get(blueprint["blueprint_id"])
+            self.cluster_use[blueprint["cluster_id"]] += 1
+            self.rejected.update([blueprint["reason"]] if blueprint["reason"] else [])
+            if not Outcome(row["outcome"]).is_rated if row is not None else blueprint["reason"] == Outcome.INFRA_FAILURE:
                 self.unrated += 1
                 continue
-            if got is None or not got["accepted"]:
-                reports.append(Report(cell, was_planned=got is not None))
+            if row is None or not row["accepted"]:
+                reports.append(Report(requested, was_planned=row is not None))
                 continue
-            reports.append(Report(cell, got["mode_coarse"], Cell(got["domain"], mode_family(got["mode_coarse"]), got["complexity_band"])))
+            coarse = row["mode_coarse"]
+            reports.append(Report(requested, coarse, Cell(row["domain"], mode_family(coarse), row["complexity_band"])))
             self.profiles.append(
-                Profile(got["world"], got["domain"], got["mode_coarse"], got["mode_fine"], got["complexity"], tuple(got["tools_used"]))
+                Profile(row["world"], row["domain"], coarse, row["mode_fine"], row["complexity"], tuple(row["tools_used"]))
             )
-            texts.append(_join_texts(message["content"] for message in json.loads(got["messages"]) if message["role"] == "user"))
+            texts.append(_join(message["content"] for message in json.loads(row["messages"]) if message["role"] == "user"))
         self.vectors.append(encode(texts))
         self.proposals += blueprints.height
         self.tasks += tasks.height
         return reports
 
 
-def vectors_of(proposals: Sequence[Made]) -> NDArray[np.float32]:
-    """Embeddings of what the users said, [conversations, dimensions]; always of one round's list, so that a resumed run has the same
-    bytes."""
-    talks = [one.simulated.trajectory.messages for one in proposals if one.simulated is not None]
-    return encode([_join_texts(message.content for message in talk if message.role == "user") for talk in talks])
+def vectors_of(proposals: Sequence[Proposal]) -> NDArray[np.float32]:
+    """Embeddings of the user texts, [conversations, dimensions]. One round a call, so that a resumed run gets the same bytes."""
+    dialogues = [one.simulated.trajectory.messages for one in proposals if one.simulated is not None]
+    return encode([_join(message.content for message in dialogue if message.role == "user") for dialogue in dialogues])
 
 
-def _join_texts(texts: Iterable[str | None]) -> str:
+def _join(texts: Iterable[str | None]) -> str:
     return "\n".join(text or "" for text in texts)

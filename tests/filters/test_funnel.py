@@ -30,7 +30,7 @@ from filters.steps.selection.coverage import CoverageConfig
 from filters.verdicts import shortfall
 from storage.errors import BadInput
 from storage.records import Task
-from storage.releases.lineage import explain
+from storage.releases.explain import explain
 from storage.store import Store
 from synth.clusters.cluster_store import save_clusters
 from synth.haystack.generate import HaystackConfig, generate

@@ -16,7 +16,7 @@ from flows.summary_tables import certainty, flips
 from storage.errors import HeadraceError
 from storage.record_rows import tasks_frame
 from storage.records import Frame, Task
-from storage.releases.lineage import explain
+from storage.releases.explain import explain
 from storage.releases.release import manifest_of
 from storage.report.sections import tags as report_tags
 from storage.store import Store, part_id

@@ -13,7 +13,7 @@ from filters.steps import combination_counts
 from filters.steps.selection import coverage
 from filters.steps.selection.coverage import CoverageConfig
 from storage.store import Part, Store
-from synth.run.failure_targeting import Focus, failures
+from synth.run.failure_targeting import Focus, read_focus
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Given:
 
 def load(setup: Setup) -> Given:
     config = setup.config.coverage
-    return Given(config, setup.rows, setup.store, failures(setup.store, dict(setup.key)) if config.focus else None)
+    return Given(config, setup.rows, setup.store, read_focus(setup.store, dict(setup.key)) if config.focus else None)
 
 
 def step(rows: pl.DataFrame, given: Given, context: Context) -> pl.DataFrame:

@@ -10,7 +10,7 @@ from filters.grounded_worlds import grounded_worlds
 from filters.grounding.frame_check import Supported, check_frame, legal, mentions
 from filters.taxonomy.agreement import Known, generate_requests
 from storage.records import canonical_json
-from synth.haystack.generate import usual_values
+from synth.haystack.usual_values import usual_values
 from synth.tasks.wording import slot_kinds
 from synth.text.slot_kinds import Vocabulary
 from synth.worlds import GROUNDED, WORLDS

@@ -15,7 +15,7 @@ from storage.errors import BadInput
 from storage.record_rows import tasks_frame
 from storage.store import Store, part_id
 from synth.haystack.generate import HaystackConfig, generate
-from synth.run.failure_targeting import failures
+from synth.run.failure_targeting import read_focus
 from tests.synth.probed import drilled, probe, promote
 
 FOCUSED = FunnelConfig(ingest=IngestConfig(batch_rows=1000), coverage=CoverageConfig(keep=20, max_encoded=300, focus=1.0))
@@ -77,7 +77,7 @@ def test_a_run_that_is_cut_off_goes_on_with_the_failures_it_began_with(tmp_path:
     again = curate(store, [log], FOCUSED)
 
     assert (again.run, again.task_ids) == (undisturbed.run, undisturbed.task_ids)
-    assert failures(store, {}).id != failures(Store(tmp_path / "undisturbed"), {}).id, "a run that begins now is another"
+    assert read_focus(store, {}).id != read_focus(Store(tmp_path / "undisturbed"), {}).id, "a run that begins now is another"
 
 
 def probe_more(store: Store) -> None:

@@ -11,7 +11,7 @@ from filters import normalised_text
 from filters.grounded_worlds import grounded_worlds
 from filters.grounding import ground
 from storage.records import Frame
-from synth.haystack.generate import usual_values
+from synth.haystack.usual_values import usual_values
 from synth.tasks.wording import LANGUAGES, load_templates, render
 from synth.worlds import GROUNDED, WORLDS
 

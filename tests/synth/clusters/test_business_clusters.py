@@ -11,9 +11,10 @@ from itertools import permutations
 import pytest
 
 from storage.records import Tool
-from synth.clusters.business_clusters import Cluster, ClusterConfig, _ToolGraph, cluster_tools
+from synth.clusters.business_clusters import Cluster, ClusterConfig, cluster_tools
 from synth.clusters.cluster_store import clusters_frame, tools_frame
 from synth.clusters.edges import THRESHOLD, Edge, ToolFeatures, candidate_edges, chains, find_edges
+from synth.clusters.tool_graph import ToolGraph
 from synth.clusters.tool_words import entity_keys, words
 from synth.clusters.world_plans import count_covered_plans, plans_of
 from synth.worlds import GROUNDED, WORLDS, admitted_names
@@ -213,7 +214,7 @@ def test_every_plan_of_an_executable_world_lies_in_one_cluster() -> None:
 
 def test_tools_that_are_whole_plans_are_neighbours_of_all_tools_of_their_world() -> None:
     tools = WORLDS["gen-78"].tools
-    graph = _ToolGraph(ToolFeatures.of(tools), find_edges(ToolFeatures.of(tools)), plans_of(tools).values())
+    graph = ToolGraph(ToolFeatures.of(tools), find_edges(ToolFeatures.of(tools)), plans_of(tools).values())
 
     single = [plan[0] for plan in graph.plans if len(plan) == 1 and not any(graph.neighbours[plan[0]].values())]
 

@@ -124,8 +124,8 @@ def test_it_plays_the_assistant_and_the_user_of_a_synthesis(engine: OpenAIEngine
     )
     answers = Answers(store := Store(tmp_path / "store"))
     with OpenAIEngine(engine.config, answers=answers, name=engine.name) as keeping:
-        for cast in (RoleEngines(roles, assistant=keeping, answers=answers), RoleEngines(roles, user=keeping, answers=answers)):
-            result = synthesize(store, config.model_copy(update={"seed": int(cast.user is None)}), cast=cast)
+        for engines in (RoleEngines(roles, assistant=keeping, answers=answers), RoleEngines(roles, user=keeping, answers=answers)):
+            result = synthesize(store, config.model_copy(update={"seed": int(engines.user is None)}), engines=engines)
             assert (result.proposals, result.accepted, sum(result.rejected.values())) == (8, 0, 8)
         sent = keeping.counts["sent"]
         found = store.query("SELECT outcome, prompt_tokens, reward, failure FROM trajectories JOIN provenance USING (trajectory_id)")

@@ -46,9 +46,9 @@ def engines_of(**roles: Standing) -> RoleEngines:
     return replace(RoleEngines(RolesConfig(**{role: engine.name for role, engine in roles.items()})), **roles)  # type: ignore[arg-type]
 
 
-def run_synthesis(folder: Path, cast: RoleEngines, **changes: object) -> tuple[Store, SynthesisResult]:
+def run_synthesis(folder: Path, engines: RoleEngines, **changes: object) -> tuple[Store, SynthesisResult]:
     store = Store(folder)
-    return store, synthesize(store, PLAIN.model_copy(update={"roles": cast.config, **changes}), cast=cast)
+    return store, synthesize(store, PLAIN.model_copy(update={"roles": engines.config, **changes}), engines=engines)
 
 
 @pytest.fixture(scope="module")
@@ -85,8 +85,8 @@ def test_what_others_play_in_the_same_store_is_theirs(plain: Store, reciting_eng
     store = Store(tmp_path)
     runs = [synthesize(store, PLAIN).run]
     for engine in (reciting_engine, Standing(lambda _: "Hm.", "openai:bad"), reciting_engine):
-        cast = engines_of(assistant=engine)
-        runs.append(synthesize(store, PLAIN.model_copy(update={"roles": cast.config, "max_proposals": 24}), cast=cast).run)
+        engines = engines_of(assistant=engine)
+        runs.append(synthesize(store, PLAIN.model_copy(update={"roles": engines.config, "max_proposals": 24}), engines=engines).run)
 
     assert len(set(runs)) == 3 and runs[1] == runs[3]
     teachers = store.query("SELECT teacher, outcome FROM trajectories WHERE reason IS DISTINCT FROM 'calibration'")
@@ -100,9 +100,9 @@ def test_what_others_play_in_the_same_store_is_theirs(plain: Store, reciting_eng
 @pytest.mark.slow
 def test_a_run_that_was_cut_off_ends_as_an_undisturbed_one_however_many_talk_at_once(reciting_engine: Standing, tmp_path: Path) -> None:
     def run(folder: str, engine: Standing, in_flight: int) -> str:
-        cast = engines_of(assistant=engine, user=Standing(parroting))
-        cast = replace(cast, config=cast.config.model_copy(update={"in_flight": in_flight}))
-        return run_synthesis(tmp_path / folder, cast, evolution=EvolutionConfig(proposals_per_round=5))[0].content_hash()
+        engines = engines_of(assistant=engine, user=Standing(parroting))
+        engines = replace(engines, config=engines.config.model_copy(update={"in_flight": in_flight}))
+        return run_synthesis(tmp_path / folder, engines, evolution=EvolutionConfig(proposals_per_round=5))[0].content_hash()
 
     asked = len(reciting_engine.asked)
     undisturbed = run("whole", reciting_engine, 16)
@@ -137,8 +137,8 @@ def test_prompts_are_those_that_somebody_was_shown(reciting_engine: Standing, tm
 
 
 def test_only_what_the_judge_graded_has_its_grades(tmp_path: Path) -> None:
-    cast = engines_of(assistant=Standing(lambda _: "Hm."), judge=Standing(judging(lambda talk: 5), "openai:judge"))
-    store, _ = run_synthesis(tmp_path, cast, max_proposals=12)
+    engines = engines_of(assistant=Standing(lambda _: "Hm."), judge=Standing(judging(lambda talk: 5), "openai:judge"))
+    store, _ = run_synthesis(tmp_path, engines, max_proposals=12)
 
     found = store.query("SELECT planning, judge_agreement, criteria FROM provenance")
     assert found.height > 5 and all(column.null_count() == found.height for column in found.get_columns())
@@ -321,9 +321,9 @@ def test_a_spent_budget_ends_the_run_cleanly_and_a_larger_one_takes_it_up(plain:
 
 def test_a_preview_tells_what_a_run_would_cost_and_commits_nothing(reciting_engine: Standing, tmp_path: Path) -> None:
     store = Store(tmp_path)
-    cast = engines_of(assistant=reciting_engine)
+    engines = engines_of(assistant=reciting_engine)
 
-    found = preview(store, PLAIN.model_copy(update={"roles": cast.config}), proposals=5, cast=cast)
+    found = preview(store, PLAIN.model_copy(update={"roles": engines.config}), proposals=5, engines=engines)
 
     assert (found.proposals, found.accepted, dict(found.outcomes)) == (5, 5, {"success": 5})
     assert found.expected_proposals == PLAIN.accepted
@@ -331,7 +331,7 @@ def test_a_preview_tells_what_a_run_would_cost_and_commits_nothing(reciting_engi
     assert not store.exists() or store.query("SELECT 1 FROM trajectories").height == 0
     with pytest.raises(BudgetSpent):
         poor = Metered(reciting_engine, Budget(tokens=1))
-        preview(store, PLAIN.model_copy(update={"roles": cast.config}), cast=engines_of(assistant=poor))
+        preview(store, PLAIN.model_copy(update={"roles": engines.config}), engines=engines_of(assistant=poor))
 
 
 def test_a_limit_in_dollars_wants_prices() -> None:
@@ -362,8 +362,8 @@ def test_a_window_that_has_no_room_for_a_role_is_told_before_anything_is_asked(t
         yield Narrow(parroting, name)
 
     monkeypatch.setattr(role_engines, "engine_named", named)
-    with open_role_engines(RolesConfig(user="openai:m", judge="openai:m"), Store(tmp_path / "store"), tmp_path / "logs") as cast:
-        assert cast.user is cast.judge is not None
+    with open_role_engines(RolesConfig(user="openai:m", judge="openai:m"), Store(tmp_path / "store"), tmp_path / "logs") as engines:
+        assert engines.user is engines.judge is not None
     for roles in (RolesConfig(planner="openai:m"), RolesConfig(assistant="openai:m", answer_tokens=1_400)):
         with (
             pytest.raises(BadInput, match="openai:m has a window of 1,300 tokens, but a request and its answer need about"),

@@ -29,8 +29,8 @@ from synth.roles.model_planner import ModelPlanner
 from synth.run import proposals
 from synth.run.config import SynthesisConfig
 from synth.run.controller import Controller, EvolutionConfig, Report
-from synth.run.failure_targeting import FailureStats, Focus, controller_of, factors, failures, in_turn, urgency
-from synth.run.proposals import Job, Made
+from synth.run.failure_targeting import FailureStats, Focus, build_controller, factors, order_clusters, read_focus, urgency
+from synth.run.proposals import Job, Proposal
 from synth.run.result import SynthesisResult
 from synth.run.synthesize import synthesize
 from synth.tasks.solver import Use
@@ -75,7 +75,7 @@ def test_urgency_of_any_rewards_is_a_share(rewards: list[float]) -> None:
 
 @pytest.mark.slow
 def test_few_tasks_weigh_little(store: Store) -> None:
-    everything = failures(store, {})
+    everything = read_focus(store, {})
     rows = everything.rows.filter(domain=FAILING)
 
     def urgency_of(tasks: int) -> float:
@@ -86,7 +86,7 @@ def test_few_tasks_weigh_little(store: Store) -> None:
 
 
 def test_standings_are_those_of_the_probe(store: Store) -> None:
-    found = failures(store, {}).by_domain()
+    found = read_focus(store, {}).by_domain()
     tasks = {world: len(of(world, "probe")) for world in WORLDS_USED}
 
     assert {domain: (standing.tasks, standing.rollouts) for domain, standing in found.items()} == {
@@ -94,16 +94,16 @@ def test_standings_are_those_of_the_probe(store: Store) -> None:
     }
     assert found[FAILING].low < SKILLS[FAILING] < found[FAILING].high < 0.65
     assert (found[MASTERED].urgency, found[MASTERED].rate, found[MASTERED].always) == (0, 1, tasks[MASTERED])
-    assert sum(standing.tasks for standing in failures(store, {}).by_mode(BANDS).values()) == sum(tasks.values())
+    assert sum(standing.tasks for standing in read_focus(store, {}).by_mode(BANDS).values()) == sum(tasks.values())
 
 
 def test_without_a_promoted_policy_or_its_probe_there_is_nothing_to_focus_on(tmp_path: Path) -> None:
     none = Store(tmp_path / "none")
     with pytest.raises(BadInput, match="no promoted policy yet"):
-        failures(none, {})
+        read_focus(none, {})
     promote(none, "policy-9")
     with pytest.raises(BadInput, match="holds no probe of policy-9"):
-        failures(none, {})
+        read_focus(none, {})
     with pytest.raises(BadInput, match="holds no probe of policy-9"):
         synthesize(none, SMALL)
 
@@ -123,7 +123,7 @@ def asked(controller: Controller, rounds: int = 16) -> list[str]:
 
 
 def share_of_failing(focus: Focus | None, config: EvolutionConfig) -> tuple[float, float]:
-    domains = asked(controller_of(sorted(WORLDS_USED), config, focus, BANDS))
+    domains = asked(build_controller(sorted(WORLDS_USED), config, focus, BANDS))
     return wilson(domains.count(FAILING), len(domains))
 
 
@@ -134,7 +134,7 @@ def shuffled(focus: Focus) -> Focus:
 
 
 def test_the_controller_asks_more_for_what_fails_and_not_where_outcomes_are_shuffled(store: Store) -> None:
-    focus, config = failures(store, {}), EvolutionConfig(focus_weight=1.0)
+    focus, config = read_focus(store, {}), EvolutionConfig(focus_weight=1.0)
     low, high = share_of_failing(focus, config)
     control_low, control_high = share_of_failing(shuffled(focus), config)
 
@@ -145,8 +145,8 @@ def test_the_controller_asks_more_for_what_fails_and_not_where_outcomes_are_shuf
 
 @pytest.mark.parametrize("weight", [0.0, 1.0])
 def test_without_weight_the_draws_are_those_of_no_focus_at_all(store: Store, weight: float) -> None:
-    focus, config = failures(store, {}), EvolutionConfig(focus_weight=weight)
-    focused = controller_of(WORLDS_USED, config, focus, BANDS).draw_round(random.Random(0), 100)
+    focus, config = read_focus(store, {}), EvolutionConfig(focus_weight=weight)
+    focused = build_controller(WORLDS_USED, config, focus, BANDS).draw_round(random.Random(0), 100)
     plain = Controller(WORLDS_USED, EvolutionConfig()).draw_round(random.Random(0), 100)
 
     assert (focused == plain) == (weight == 0)
@@ -154,7 +154,7 @@ def test_without_weight_the_draws_are_those_of_no_focus_at_all(store: Store, wei
 
 
 def test_a_draw_says_what_the_focus_added_to_its_score(store: Store) -> None:
-    controller = controller_of(WORLDS_USED, EvolutionConfig(focus_weight=1.0), failures(store, {}), BANDS)
+    controller = build_controller(WORLDS_USED, EvolutionConfig(focus_weight=1.0), read_focus(store, {}), BANDS)
     plain = Controller(WORLDS_USED)
     for draw in controller.draw_round(random.Random(0), 60):
         assert draw.focus == pytest.approx(controller.score(draw.cell) - plain.score(draw.cell))
@@ -178,7 +178,7 @@ def test_a_cluster_that_serves_what_fails_has_its_turn_more_often() -> None:
     def turns(intent_factors: Mapping[tuple[str, str], float]) -> Counter[str]:
         use: Counter[str] = Counter()
         for _ in range(60 * len(clusters)):
-            use[in_turn(clusters, "banking", use, intent_factors)[0].id] += 1
+            use[order_clusters(clusters, "banking", use, intent_factors)[0].id] += 1
         return use
 
     assert set(turns({}).values()) == {60}
@@ -262,10 +262,10 @@ def test_a_run_in_focus_makes_more_of_what_fails(steered: tuple[Store, Synthesis
     assert set(store.query("SELECT focus FROM decisions WHERE run = ?", [without.run])["focus"]) == {0.0}
 
 
-def dies_after(batches: int) -> Callable[[Sequence[Job]], list[Made]]:
+def dies_after(batches: int) -> Callable[[Sequence[Job]], list[Proposal]]:
     done = 0
 
-    def dies(jobs: Sequence[Job]) -> list[Made]:
+    def dies(jobs: Sequence[Job]) -> list[Proposal]:
         nonlocal done
         done += 1
         if done > batches:
@@ -296,7 +296,7 @@ def test_a_run_that_is_cut_off_goes_on_with_the_failures_it_began_with(
     rows = "SELECT * EXCLUDE (part_id) FROM decisions WHERE run = ? ORDER BY round, position"
     assert store.query(rows, [result.run]).equals(undisturbed.query(rows, [result.run]))
     later = SMALL.model_copy(update={"accepted": 20})
-    assert failures(store, {"anew": 1}).id != failures(undisturbed, {"anew": 1}).id
+    assert read_focus(store, {"anew": 1}).id != read_focus(undisturbed, {"anew": 1}).id
     assert synthesize(store, later).run != synthesize(undisturbed, later).run
 
 
@@ -337,7 +337,7 @@ def test_what_is_held_out_changes_nothing(tmp_path: Path) -> None:
     """Given a policy that is evaluated on held-out tasks and fails them all, even tagged by mistake, then nothing is asked for differently;
     the same rollouts of probe tasks would change it."""
     store = probed_store(tmp_path / "store", SKILLS)
-    before = failures(store, {})
+    before = read_focus(store, {})
     held_out = of(MASTERED, "held_out")
     assert len(held_out) > 10 and {task.use for task in held_out} == {"eval_out"}
 
@@ -347,15 +347,15 @@ def test_what_is_held_out_changes_nothing(tmp_path: Path) -> None:
 
     _again_as(store, held_out, "probe", "eval_in")
     _again_as(store, held_out, "held_out", "train")
-    assert failures(store, {}).id == before.id
+    assert read_focus(store, {}).id == before.id
 
     _again_as(store, held_out, "probe", "train")
-    assert failures(store, {}).by_domain()[MASTERED].urgency > before.by_domain()[MASTERED].urgency == 0
+    assert read_focus(store, {}).by_domain()[MASTERED].urgency > before.by_domain()[MASTERED].urgency == 0
 
 
 def test_tags_of_other_policies_say_nothing_of_this_one(tmp_path: Path) -> None:
     store = probed_store(tmp_path / "store", SKILLS)
-    before = failures(store, {}).id
+    before = read_focus(store, {}).id
     probe(store, "policy-0", of(MASTERED, "probe"), 0.0)
 
-    assert failures(store, {}).id == before
+    assert read_focus(store, {}).id == before

@@ -8,7 +8,7 @@ from synth.blueprints.cell import Cell
 from synth.clusters.business_clusters import cluster_tools
 from synth.roles.simulate import simulated_frame
 from synth.run.proposals import Job, blueprint_rows, propose, report
-from synth.run.run_state import SoFar
+from synth.run.run_state import RunState
 from synth.tasks.split import DivisionConfig
 from synth.worlds import WORLDS
 
@@ -22,15 +22,15 @@ def test_rows_of_a_round_add_what_the_round_added() -> None:
     assert {one.accepted for one in made} == {True, False}
     done = [(one.blueprint, one.simulated, one.task) for one in made if one.blueprint is not None and one.simulated is not None]
 
-    now, later = SoFar(), SoFar()
+    now, later = RunState(), RunState()
     now.add(made)
-    told = later.add_stored(
+    reports = later.add_stored(
         blueprints=blueprint_rows(0, made),
         trajectories=simulated_frame(done, BANDS),
         tasks=tasks_frame([one.task for one in made if one.task is not None]),
     )
 
-    assert told == [report(one, BANDS) for one in made]
+    assert reports == [report(one, BANDS) for one in made]
     assert np.array_equal(now.all_vectors(), later.all_vectors())
     now.vectors = later.vectors = []
     assert now == later

@@ -22,7 +22,7 @@ from synth.blueprints.diversity import entropy_bits
 from synth.run import proposals
 from synth.run.config import SynthesisConfig
 from synth.run.controller import EvolutionConfig
-from synth.run.proposals import Job, Made
+from synth.run.proposals import Job, Proposal
 from synth.run.result import SynthesisResult
 from synth.run.synthesize import synthesize
 from synth.tasks.solver import are_evaluation_slots, is_evaluation_seed
@@ -225,7 +225,7 @@ def test_a_second_run_makes_nothing_and_says_the_same(small: tuple[Store, Synthe
     assert synthesize(store, SMALL) == result
 
 
-def _refuse(jobs: Sequence[Job]) -> list[Made]:
+def _refuse(jobs: Sequence[Job]) -> list[Proposal]:
     raise AssertionError("work was done twice")
 
 
@@ -236,7 +236,7 @@ def test_a_run_that_is_cut_off_and_repeated_ends_as_an_undisturbed_one(
     undisturbed, result = small
     done = 0
 
-    def dies(jobs: Sequence[Job]) -> list[Made]:
+    def dies(jobs: Sequence[Job]) -> list[Proposal]:
         nonlocal done
         done += 1
         if done > batches:

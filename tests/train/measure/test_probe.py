@@ -23,7 +23,8 @@ from flows.summary_tables import ladder
 from storage.errors import BadInput, HeadraceError
 from storage.record_rows import tasks_frame
 from storage.records import Outcome, Task
-from storage.releases.lineage import explain, lineage
+from storage.releases.explain import explain
+from storage.releases.lineage import lineage
 from storage.report.page import write_report
 from storage.store import Store, part_id
 from synth.engines import http

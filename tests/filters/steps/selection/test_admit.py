@@ -9,7 +9,7 @@ import pytest
 from filters.steps.selection.admit import admit
 from filters.steps.selection.coverage import CoverageConfig
 from storage.records import RefusalReason
-from synth.haystack.generate import usual_values
+from synth.haystack.usual_values import usual_values
 from synth.tasks.solver import is_evaluation_seed
 from synth.tasks.split import DivisionConfig
 
