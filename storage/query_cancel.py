@@ -42,7 +42,7 @@ def run_query(connection: duckdb.DuckDBPyConnection, query: Callable[[], _Answer
 
 
 @contextmanager
-def told_as_interrupts() -> Iterator[None]:
+def raise_keyboard_interrupt() -> Iterator[None]:
     """Raise KeyboardInterrupt instead of the RuntimeError that DuckDB raises when it notices Ctrl-C itself."""
     try:
         yield

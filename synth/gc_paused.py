@@ -1,7 +1,6 @@
-"""Garbage collection, paused.
+"""Pauses Python's garbage collector.
 
-Work that makes millions of objects which stay, or which refer to nothing that refers back, has no garbage to find; the collector would
-look through all that there is, again and again.
+Code that makes millions of objects without reference cycles leaves nothing for the collector, which would scan all objects again and again.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class _Inside:
-    """How many are in it now, in all threads, and whether it was on when the first came."""
+class _Contexts:
+    """Number of open `pause_gc` contexts in all threads, and whether the collector was on before the first one."""
 
     lock = threading.Lock()
     count = 0
@@ -21,17 +20,17 @@ class _Inside:
 
 
 @contextmanager
-def no_collection() -> Iterator[None]:
-    """Pauses it, where it was not paused already, until the last of those who are inside at once, in whatever thread, has left."""
-    with _Inside.lock:
-        if _Inside.count == 0:
-            _Inside.was_on = gc.isenabled()
+def pause_gc() -> Iterator[None]:
+    """Pauses the collector until the last open context, in any thread, is closed. Does nothing if it was off before."""
+    with _Contexts.lock:
+        if _Contexts.count == 0:
+            _Contexts.was_on = gc.isenabled()
             gc.disable()
-        _Inside.count += 1
+        _Contexts.count += 1
     try:
         yield
     finally:
-        with _Inside.lock:
-            _Inside.count -= 1
-            if _Inside.count == 0 and _Inside.was_on:
+        with _Contexts.lock:
+            _Contexts.count -= 1
+            if _Contexts.count == 0 and _Contexts.was_on:
                 gc.enable()

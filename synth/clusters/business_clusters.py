@@ -28,7 +28,7 @@ from synth.clusters.cross_server_edges import find_bridges
 from synth.clusters.edges import THRESHOLD, Edge, ToolFeatures, chains, find_edges
 from synth.clusters.tool_graph import ToolGraph
 from synth.clusters.world_plans import plans_of
-from synth.gc_paused import no_collection
+from synth.gc_paused import pause_gc
 
 VERSION = 5
 
@@ -127,7 +127,7 @@ def cluster_tools(tools: Sequence[Tool], config: ClusterConfig | None = None, *,
 
     No cluster contains a world's `run_python`, because every cluster of the world can offer it.
     """
-    with no_collection():
+    with pause_gc():
         return _build(tools, config or ClusterConfig(), progress or (lambda step, done, total: None))
 
 

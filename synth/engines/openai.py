@@ -28,7 +28,7 @@ from synth.engines.base import ChatAnswer, ChatRequest, EngineFailure, FinishRea
 from synth.engines.budget import Budget
 from synth.engines.cache import Answered, Answers
 from synth.engines.http import Background, JsonServer, Refused, Unanswered
-from synth.gc_paused import no_collection
+from synth.gc_paused import pause_gc
 
 BASE_URL = "https://api.openai.com/v1"
 _CHECK_TRIES = 3
@@ -107,7 +107,7 @@ class OpenAIEngine:
         Raises:
             EngineFailure: a request was not answered. BudgetSpent: the budget is used up.
         """
-        with no_collection():
+        with pause_gc():
             return self._background.run(self._all(requests))
 
     def check(self, *, tools: bool = False, traced: bool = False) -> None:

@@ -22,7 +22,7 @@ from synth.blueprints.draft import FrameFilter, PlanFailed
 from synth.blueprints.planner import Planner
 from synth.clusters.business_clusters import Cluster
 from synth.engines.base import EngineFailure, is_dead, side_by_side
-from synth.gc_paused import no_collection
+from synth.gc_paused import pause_gc
 from synth.roles.role_engines import RoleEngines
 from synth.roles.simulate import Simulated
 from synth.run.controller import Draw, Report
@@ -121,7 +121,7 @@ def propose(jobs: Sequence[Job]) -> list[Proposal]:
 
     Garbage collection is off: there are hardly any reference cycles here, and it would scan all worlds and template libraries again and
     again."""
-    with no_collection():
+    with pause_gc():
         return [make_proposal(job) for job in jobs]
 
 

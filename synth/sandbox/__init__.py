@@ -1,11 +1,11 @@
 """Runs untrusted programs where they can do no harm: `pick()` a provider, give it to a `Sandbox`, `run`.
 
-Docker where an engine answers and has the image, else bubblewrap, else none: then no code tool is offered, and the run says so.
+Docker if an engine answers and has the image, else bubblewrap, else none; without one no code tool is offered, and the run has a note.
 
-Covered, on each provider, and shown by the escape tests (`tests/synth/sandbox/`), whose every act succeeds once its one protection is gone:
+Covered, on each provider, and shown by the escape tests (`tests/synth/sandbox/`), each of which succeeds without its protection:
 - the network: TCP, UDP, UNIX sockets abstract and by path, raw sockets, netlink, vsock, the host's network namespace and ports;
 - using up memory (heap, mappings, memory files, many processes), processes and threads, CPU, wall time, disk, inodes, descriptors, output;
-- outliving a run: daemons, processes that fork on and on, stopped ones; System V and POSIX queues;
+- outliving a run: daemons, processes that fork on and on, stopped processes; System V and POSIX queues;
 - files of the host, read, written, deleted, through /proc and through links; writing anything but the work folder; /sys; /proc of root;
 - processes of the host: seen, killed, stopped; the box's own process 1: killed, read, its connection written to;
 - the next user of the same box: its process 1's limits, priority and scheduling; the work folder's mode, attributes, times and files;
@@ -30,7 +30,7 @@ __all__ = ["BoxDied", "Bubblewrap", "Docker", "Limits", "Provider", "Result", "S
 
 
 def available() -> dict[str, str]:
-    """By provider, what this machine lacks for it and how to get it; empty text where it works. Tries each one."""
+    """Provider -> the requirement that this machine lacks, and how to install it; empty if it works. Tries each provider."""
     return {provider.name: provider.missing() for provider in (Docker(), Bubblewrap())}
 
 

@@ -1,4 +1,4 @@
-"""What a caller of the sandbox sees: the limits of a program, its result, and the two errors.
+"""The sandbox's interface for callers: the limits of a program, its result, and the two errors.
 
 One idea: what the program did (a traceback, a crash, reaching a limit) is a `Result`; what the sandbox failed to do (the engine does not
 answer, no box starts) is a `SandboxError`. A policy is judged by the first and never by the second.
@@ -40,7 +40,7 @@ Protection = Literal[
     "text",
     "reset",
 ]
-"""What stands between a program and harm, one name a mechanism. The escape tests take single ones away; no other caller may."""
+"""The mechanisms that protect the host, one name each. The escape tests switch off single ones; no other caller may."""
 
 
 class SandboxError(HeadraceError):
@@ -48,19 +48,19 @@ class SandboxError(HeadraceError):
 
 
 class BoxDied(SandboxError):
-    """A box that had started died, stopped answering or sent nonsense. An earlier program may have spoiled it, so the sandbox runs the
-    program once more in a fresh box. A program whose fresh box dies too has ended it, and the program has failed."""
+    """A started box died, stopped answering or sent malformed data. An earlier program may have damaged it, so the sandbox runs the program
+    once more in a fresh box. If the fresh box dies too, the program is the cause, and has failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a program may use. The first five hold for a box, all its programs together; the others for each run.
+    """Limits of a program. The first five hold for all programs of a box together, the others for each run.
 
-    No limit lifts the rest: no network, no capabilities, no new privileges, an unprivileged user, a read-only root.
+    Whatever the limits: no network, no capabilities, no new privileges, an unprivileged user, a read-only root.
     """
 
     memory_bytes: int = 512 * 2**20
-    """Includes the files of the work folder. Where no control group can be made it holds for each process."""
+    """Includes the files of the work folder. Without a control group it holds for each process."""
     processes: int = 64
     """Processes and threads alive at a time; one or two of them are the sandbox's."""
     cpus: float = 1.0
@@ -72,7 +72,7 @@ class Limits:
     wall_s: float = 10.0
     open_files: int = 256
     output_bytes: int = 64 * 2**10
-    """Of stdout and of stderr each; the rest is read and thrown away."""
+    """Of stdout and of stderr each; further bytes are read and discarded."""
 
     def __post_init__(self) -> None:
         values = {each.name: getattr(self, each.name) for each in fields(self)}
@@ -86,9 +86,9 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of a program.
+    """The result of a program.
 
-    exit_code: the program's; minus the signal's number where a signal ended it.
+    exit_code: of the program; minus the signal's number if a signal ended it.
     stdout, stderr: safe to show (`safe_text.py`), cut at the limit.
     value: the representation of a snippet's last line, safe to show; empty for programs.
     timed_out: the wall time or the CPU time ran out.

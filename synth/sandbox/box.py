@@ -1,12 +1,12 @@
-"""The host's side of one box: what a provider makes, how a box starts, the connection to its supervisor, and the mark of its owner.
+"""The host's side of a box: the interface of providers, the start of a box, the connection to its supervisor, and the mark of its owner.
 
-The supervisor (`supervisor.py`, process 1 of the box) takes requests and gives answers over its stdin and stdout; its file says how they
-are laid out. An answer is not trusted: its lengths are checked before its bytes are read, and every read and write has a deadline. Docker
-wraps what a container writes in frames (a byte for the stream, 4 for the length); `is_framed` takes them off.
+The supervisor (`supervisor.py`, process 1 of the box) gets requests and sends answers over its stdin and stdout, in the format given in its
+file. Answers are not trusted: their lengths are checked before their bytes are read, and every read and write has a deadline. Docker
+wraps the output of a container in frames (a byte for the stream, 4 for the length), which `is_framed` removes.
 
-A box carries its owner's mark in its name, so that what a killed process left behind can be told from what is in use. A mark is where the
-owner runs (boot of the kernel and process namespace), its process id, and its start time in clock ticks, since ids are used again. A box
-marked elsewhere is never an orphan here: an engine may serve several machines and containers.
+The name of a box contains its owner's mark, so that the boxes of killed processes can be recognised. A mark is the owner's place (boot of
+the kernel, and process namespace), its process id, and its start time in clock ticks, because ids are reused. A box marked elsewhere is
+never an orphan here, because one engine can serve several machines and containers.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Box(Protocol):
         ...
 
     def close(self) -> None:
-        """Ends every process of the box and removes all that is left of it; may be called again. Raises SandboxError where it cannot."""
+        """Ends all processes of the box and removes it; may be called again. Raises SandboxError if that fails."""
         ...
 
 
@@ -65,7 +65,7 @@ class Provider(Protocol):
     """A way to start boxes.
 
     limits_whole_box: whether memory and CPU are limited for all processes of a box together, not for each.
-    shown: the one folder of the host that a box without the protection `mounts` sees.
+    shown: the folder of the host that a box without the protection `mounts` can see.
     """
 
     name: str
@@ -73,15 +73,15 @@ class Provider(Protocol):
     shown: Path | None
 
     def open(self, limits: Limits, *, without: frozenset[Protection] = frozenset()) -> Box:
-        """Starts a box and waits until its supervisor is ready. Raises SandboxError where that fails."""
+        """Starts a box and waits until its supervisor is ready. Raises SandboxError if that fails."""
         ...
 
     def missing(self) -> str:
-        """What the provider needs and this machine lacks, and how to get it; empty where it works."""
+        """The requirement that this machine lacks, and how to install it; empty if the provider works."""
         ...
 
     def reap(self) -> int:
-        """Removes the boxes that dead owners left behind; returns how many."""
+        """Removes the boxes of dead owners. Returns their number."""
         ...
 
 
@@ -91,10 +91,10 @@ class Provider(Protocol):
 def supervisor_command(
     python: str, name: str, without: frozenset[Protection], *, mount: str = "", address_bytes: int = 0, processes: int = 0
 ) -> list[str]:
-    """The command line of a box's process 1; the box's name stands at its end, so that a list of processes shows it.
+    """The command line of a box's process 1. It ends with the box's name, which a list of processes then shows.
 
-    mount: options of the work folder's file system, where the supervisor mounts it itself.
-    address_bytes, processes: limits of each process and user, where no control group limits them; 0 for none.
+    mount: options of the work folder's file system, if the supervisor is to mount it.
+    address_bytes, processes: limits of each process and of the user, without a control group; 0 for none.
     """
     try:
         program = b"" if "seccomp" in without else seccomp.program(platform.machine())
@@ -113,7 +113,7 @@ def supervisor_command(
 
 
 def raised_limits(limits: Limits, without: frozenset[Protection]) -> Limits:
-    """The limits of a box, doubled where they are not to protect: an escape that succeeds shall do bounded harm."""
+    """The limits of a box, doubled for protections that are off, so that a successful escape does bounded harm."""
     names = {"memory": "memory_bytes", "processes": "processes", "disk": "disk_bytes", "inodes": "inodes"}
     return replace(limits, **{name: 2 * getattr(limits, name) for protection, name in names.items() if protection in without})
 
@@ -124,7 +124,7 @@ def work_folder(limits: Limits) -> str:
 
 
 def wait_until_ready(box: Box) -> None:
-    """Raises SandboxError, the box closed, if its supervisor does not start."""
+    """Waits for the supervisor. If it does not start, closes the box and raises SandboxError."""
     try:
         box.connection.receive(0, time.monotonic() + READY_S)
     except SandboxError as error:
@@ -145,12 +145,15 @@ class Answer(NamedTuple):
 
     @property
     def error(self) -> str | None:
-        """What the supervisor could not do, safe to show; None where it did it."""
+        """Message of the supervisor's failure, safe to show; None if there was none."""
         return safe_text(self.parts[0]) if self.flags & supervisor.FAILED else None
 
 
 class Connection:
-    """to_box, from_box: non-blocking descriptors, one and the same for a socket; their maker closes them."""
+    """The connection to a supervisor.
+
+    to_box, from_box: descriptors, the same for a socket; they become non-blocking. The caller closes them.
+    """
 
     def __init__(self, to_box: int, from_box: int, *, is_framed: bool = False) -> None:
         self._out, self._in, self._is_framed = to_box, from_box, is_framed
@@ -162,12 +165,12 @@ class Connection:
             os.set_blocking(fd, False)
 
     def close(self) -> None:
-        """To call before the descriptors are closed, whose numbers may then be used again: from here on no thread reads or writes them."""
+        """Stops all reads and writes. Call it before the descriptors are closed, because their numbers may be reused."""
         with self._lock:
             self._is_open = False
 
     def send(self, request: Mapping[str, JSON], body: bytes, deadline: float) -> None:
-        """deadline: on the monotonic clock, here and below. Raises BoxDied."""
+        """Sends a request. deadline: on the monotonic clock, here and below. Raises BoxDied."""
         header = marshal.dumps(dict(request), 2)
         data = memoryview(struct.pack(supervisor.REQUEST, len(header), len(body)) + header + body)
         while data:
@@ -176,36 +179,36 @@ class Connection:
                 data = data[os.write(self._out, data[: 1 << 16]) :]
 
     def receive(self, most_bytes: int, deadline: float) -> Answer:
-        """The next answer, its parts at most `most_bytes` together. Raises BoxDied where the deadline passed, the box ended, or what came
-        is no answer."""
-        flags, exit_code, *sizes = struct.unpack(supervisor.ANSWER, self._exactly(struct.calcsize(supervisor.ANSWER), deadline))
+        """The next answer. most_bytes: limit of its parts together. Raises BoxDied after the deadline, if the box ended, or if the data are
+        no answer."""
+        flags, exit_code, *sizes = struct.unpack(supervisor.ANSWER, self._read_exactly(struct.calcsize(supervisor.ANSWER), deadline))
         if flags > supervisor.ALL_FLAGS or sum(sizes) > (supervisor.MESSAGE_BYTES if flags & supervisor.FAILED else most_bytes):
             raise BoxDied(f"the box announced an answer of {sizes} bytes with flags {flags}; a program tampered with its connection")
-        out, err, value = (self._exactly(size, deadline) for size in sizes)
+        out, err, value = (self._read_exactly(size, deadline) for size in sizes)
         return Answer(flags, exit_code, (out, err, value))
 
-    def _exactly(self, count: int, deadline: float) -> bytes:
+    def _read_exactly(self, count: int, deadline: float) -> bytes:
         while len(self._buffer) < count:
             if self._is_framed:
-                stream, size = struct.unpack(">BxxxI", self._raw(8, deadline))
-                data = self._raw(size, deadline)
+                stream, size = struct.unpack(">BxxxI", self._read_raw(8, deadline))
+                data = self._read_raw(size, deadline)
                 if stream == 1:
                     self._buffer += data
                 else:
                     self.stderr += data[: STDERR_BYTES - len(self.stderr)]
             else:
-                self._buffer += self._some(1 << 16, deadline)
+                self._buffer += self._read_some(1 << 16, deadline)
         content = bytes(self._buffer[:count])
         del self._buffer[:count]
         return content
 
-    def _raw(self, count: int, deadline: float) -> bytes:
+    def _read_raw(self, count: int, deadline: float) -> bytes:
         parts = bytearray()
         while len(parts) < count:
-            parts += self._some(count - len(parts), deadline)
+            parts += self._read_some(count - len(parts), deadline)
         return bytes(parts)
 
-    def _some(self, most_bytes: int, deadline: float) -> bytes:
+    def _read_some(self, most_bytes: int, deadline: float) -> bytes:
         while True:
             self._wait(self._in, select.POLLIN, deadline)
             with contextlib.suppress(BlockingIOError), self._in_use():
@@ -242,7 +245,7 @@ def new_name(prefix: str = PREFIX) -> str:
 
 
 def mark(pid: int) -> str:
-    """`place-pid-start time` of a living process; start time 0 where there is no /proc, or no such process."""
+    """`place-pid-start time` of a living process; start time 0 without /proc, or if the process does not exist."""
     return f"{_place()}-{pid}-{_start_time(pid)}"
 
 

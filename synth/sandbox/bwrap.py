@@ -1,10 +1,9 @@
-"""Boxes by bubblewrap: namespaces of its own for users, processes, network, mounts, IPC, host name and control groups.
+"""Boxes by bubblewrap: separate namespaces for users, processes, network, mounts, IPC, host name and control groups.
 
-The root is an empty read-only file system with /usr of the host in it, read-only, and five devices; /etc, /home, /sys and all else of
-the host is not there. As root we become an unprivileged user first, so that a way out of the namespaces leads to an account without
-rights; as another user the box has that user's rights outside, which is why its files are not mounted. Memory, processes and CPU are
-limited by a control group of ours where we may make one (as root, mostly), else memory per process and processes per user namespace, CPU
-not at all.
+The root is an empty read-only file system with the host's /usr, read-only, and five devices, without /etc, /home, /sys and other folders of
+the host. Root becomes an unprivileged user first, so that an escape from the namespaces ends in an account without rights. For other users
+the box has their rights outside, so their files are not mounted. A control group limits memory, processes and CPU if it can be created
+(mostly as root); otherwise memory is limited per process, processes per user namespace, and CPU not at all.
 Source of the control groups: the kernel's admin-guide/cgroup-v1 (a folder under each controller) and cgroup-v2 (one folder beside our own).
 """
 
@@ -41,7 +40,7 @@ STD_STREAMS = {"stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr"
 PYTHONS = ("/usr/bin/python3", "/usr/local/bin/python3")
 END_S = 5.0
 JOIN = 'while [ "$1" != -- ]; do echo $$ > "$1" || exit 125; shift; done; shift; exec "$@"'
-"""A shell's way into control groups, as they only take processes and not the children to come."""
+"""Shell command that enters control groups and then runs its arguments: only a process itself can be put into a group."""
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 CONTROLLERS = ("memory", "pids", "cpu")
 PERIOD_US = 100_000
@@ -114,7 +113,7 @@ class Bubblewrap:
 
 
 class BubblewrapBox:
-    """command: bwrap's words, INFO_FD standing for the descriptor over which bwrap names the box's first process."""
+    """command: words of the bwrap command; INFO_FD stands for the descriptor over which bwrap sends the id of the box's first process."""
 
     def __init__(self, name: str, command: list[str], group: ControlGroup) -> None:
         self.name, self._group, self.has_runner = name, group, False
@@ -207,7 +206,7 @@ class ControlGroup:
 
 
 def cgroup_homes(root: Path = CGROUP_ROOT, own_group: str | None = None) -> tuple[Path, ...]:
-    """The folders in which we may make groups; none where we may not. own: the content of /proc/self/cgroup."""
+    """The folders in which groups can be created; empty if there are none. own: the content of /proc/self/cgroup."""
     lines = (own_group if own_group is not None else Path("/proc/self/cgroup").read_text()).splitlines()
     paths = {controller: path for _, names, path in (line.split(":", 2) for line in lines) for controller in names.split(",")}
     if (root / "cgroup.controllers").exists():
@@ -225,7 +224,7 @@ def cgroup_homes(root: Path = CGROUP_ROOT, own_group: str | None = None) -> tupl
 
 
 def make_group(name: str, limits: Limits, homes: tuple[Path, ...]) -> ControlGroup:
-    """A new group in `homes`; bubblewrap's own process counts among its processes. Raises SandboxError where the kernel refuses it."""
+    """A new group in `homes`; bubblewrap's own process counts among its processes. Raises SandboxError if the kernel refuses it."""
     group = ControlGroup(tuple(home / name for home in homes))
     memory_bytes, processes, quota_us = limits.memory_bytes, limits.processes + 1, int(limits.cpus * PERIOD_US)
     if len(homes) == 1:

@@ -1,8 +1,8 @@
 """Boxes by a Docker engine, through the `docker` SDK (extra `sandbox`).
 
 A box is one container: no network, no IPC, read-only root, an empty /sys, a tmpfs as work folder, no capabilities, no new privileges,
-an unprivileged user, Docker's own filter of system calls with ours on top. A container removes itself when its stdin closes; what a
-killed engine or owner leaves all the same carries its owner's mark in a label, and the next sandbox reaps it.
+an unprivileged user, Docker's filter of system calls and ours. A container removes itself when its stdin closes. A container that remains
+after a kill of its engine or owner has the owner's mark in a label, and the next sandbox removes it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class DockerBox:
 
 
 class Docker:
-    """url: the engine's, e.g. `unix:///var/run/docker.sock`; by default that of DOCKER_HOST, else that one."""
+    """url: of the engine; by default DOCKER_HOST, else `unix:///var/run/docker.sock`."""
 
     name = "docker"
     limits_whole_box = True
@@ -88,7 +88,7 @@ class Docker:
         return "" if images else f"the Docker engine has no image {IMAGE}: {BUILD}"
 
     def client(self) -> docker.APIClient:
-        """A client whose engine has answered. Raises SandboxError where the SDK is not installed or no engine answers."""
+        """A client whose engine has answered. Raises SandboxError if the SDK is not installed or no engine answers."""
         if self._connected is not None:
             return self._connected
         try:
@@ -155,7 +155,7 @@ class Docker:
 
 @contextmanager
 def _asking(action: str) -> Iterator[None]:
-    """Errors of the engine and of its client, as a SandboxError that says what was asked."""
+    """Turns errors of the engine and of its client into a SandboxError that names the action."""
     import docker
 
     try:
@@ -166,7 +166,7 @@ def _asking(action: str) -> Iterator[None]:
 
 
 def _remove(client: docker.APIClient, container: str) -> None:
-    """Removes a container, running or not, and returns when it is gone: it may be removing itself already."""
+    """Removes a container, running or not, and waits until it is gone. It may be removing itself already."""
     import docker
 
     ends = time.monotonic() + CALL_S

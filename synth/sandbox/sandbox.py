@@ -1,7 +1,7 @@
-"""Runs of untrusted programs, one-off or several in a session, in boxes that are used again.
+"""Runs untrusted programs, one at a time or several in a session, in reusable boxes.
 
-One idea: starting a box costs far more than emptying one, and a box whose processes are all ended and whose one writable folder is empty
-is as good as new. So a box that was used waits for the next user; a box that failed in any way is thrown away.
+One idea: starting a box takes far longer than emptying one, and a box without processes whose one writable folder is empty is as good as
+new. So a used box waits for the next session. A box that failed in any way is closed.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from synth.sandbox.box import Answer, Box, Provider
 from synth.sandbox.safe_text import safe_text
 
 MOST_WAITING = 4
-"""Boxes that wait for the next user; what comes back beyond them is closed."""
+"""Most boxes that wait for the next session; further ones are closed."""
 GRACE_S = 20.0
-"""How long a supervisor may take beyond what the program may."""
+"""Time for a supervisor's answer beyond the program's wall time."""
 RUNNER = Path(snippet.__file__).read_bytes()
 
 
 class Sandbox:
-    """Safe for several threads at once. `close` it, or use it in a `with`; its boxes end with its process in any case.
+    """Runs programs in boxes of a provider. Thread-safe. Close it, or use it in a `with`; its boxes end with its process in any case.
 
-    without: for the escape tests alone.
+    without: protections that are off; for the escape tests only.
     """
 
     def __init__(self, provider: Provider, limits: Limits | None = None, *, without: frozenset[Protection] = frozenset()) -> None:
@@ -53,7 +53,7 @@ class Sandbox:
         self.close()
 
     def run(self, program: str | Sequence[str], *, limits: Limits | None = None) -> Result:
-        """`Session.run` in a session of its own. A program whose box dies runs again in a fresh box, and is killed if that dies too.
+        """`Session.run` in a new session. A program whose box dies runs again in a fresh box; if that dies too, the program has failed.
 
         Raises:
             BadInput: as `Session.run` does.
@@ -66,21 +66,21 @@ class Sandbox:
         return self._run_twice(lambda session: session.run_snippet(code, limits=limits))
 
     def start(self, *, is_fresh: bool = False) -> Session:
-        """A session in a box with an empty work folder. is_fresh: in a box that had no user before.
+        """A session in a box with an empty work folder. is_fresh: in a new box.
 
         Raises:
             SandboxError: no box could be started.
         """
         with self._lock:
             if os.getpid() != self._process:
-                raise SandboxError("the sandbox belongs to the process that this one was forked from; make one of its own")
+                raise SandboxError("the sandbox belongs to the process that this one was forked from; create another one")
             if not self._is_open:
                 raise SandboxError("the sandbox is closed")
             box = self._waiting.pop() if self._waiting and not is_fresh else None
         return Session(box or self._open_box(), self.limits, self._take_back, without=self._without)
 
     def close(self) -> None:
-        """Closes every box, those of open sessions too; may be called again. In a fork of its process it does nothing."""
+        """Closes all boxes, also those of open sessions; may be called again. Does nothing in a fork of its process."""
         if os.getpid() == self._process:
             with self._lock:
                 self._is_open = False
@@ -117,18 +117,18 @@ class Sandbox:
 
 
 def _close_all(boxes: set[Box], process: int) -> None:
-    """A box that fails to close keeps none of the others open. In a fork of `process` it does nothing."""
+    """Closes all boxes, also after one fails to close. Does nothing in a fork of `process`."""
     with ExitStack() as stack, contextlib.suppress(KeyError):
         while os.getpid() == process:
             stack.callback(boxes.pop().close)
 
 
 class Session:
-    """Several runs in one box, made by `Sandbox.start`. Not for several threads at once.
+    """Several runs in one box, opened by `Sandbox.start`. Not thread-safe.
 
-    Between runs only the files of the work folder last; every process that a run leaves is ended. A box that dies ends the session.
+    Between runs only the files of the work folder persist; all processes of a run are ended. If the box dies, the session ends.
 
-    on_close: called with the box when the session ends, and with whether it may serve again.
+    on_close: called at the end of the session with the box, and with whether the box can be used again.
     """
 
     def __init__(self, box: Box, limits: Limits, on_close: Callable[[Box, bool], None], *, without: frozenset[Protection]) -> None:
@@ -144,7 +144,7 @@ class Session:
     def run(self, program: str | Sequence[str], *, limits: Limits | None = None) -> Result:
         """Runs Python source (a string) or a command (its words) in the work folder.
 
-        limits: its limits of a run; those of the box stay as they are.
+        limits: those of the run; those of the box cannot change.
 
         Raises:
             BadInput: a program longer than 120,000 bytes, or with a NUL character.
@@ -159,11 +159,12 @@ class Session:
         return self._run({"argv": argv}, b"", limits)
 
     def run_snippet(self, code: str, *, limits: Limits | None = None) -> Result:
-        """Runs Python source in a fork of the supervisor's own warm interpreter, which saves the start of one: `snippet.py` says what
-        such source may do. It is held to limits like any program.
+        """Runs Python source in a fork of the supervisor's interpreter, which saves the start of another. `snippet.py` says what
+        the source may do. The limits are those of other programs.
 
         Raises:
-            BoxDied: the box failed while the snippet ran. SandboxError: it failed before. The session has ended.
+            BoxDied: the box failed while the snippet ran; the session has ended.
+            SandboxError: the box failed before; the session has ended.
         """
         if not self._box.has_runner:
             try:
@@ -176,13 +177,13 @@ class Session:
         return self._run({}, code.encode(), limits)
 
     def put(self, path: str, data: bytes) -> None:
-        """Writes a file, by its path within the work folder. Raises BadInput where the box refuses it: it leads out, the disk is full."""
+        """Writes a file. path: in the work folder. Raises BadInput if the path leads out of the folder, or the disk is full."""
         answer = self._ask({"op": "put", "path": path}, data)
         if answer.error is not None:
             raise BadInput(f"the sandbox took no file {path!r}: {answer.error}")
 
     def get(self, path: str) -> bytes:
-        """A plain file of the work folder. Raises BadInput where there is none, or it is larger than the disk's limit."""
+        """The content of a plain file of the work folder. Raises BadInput if it does not exist, or is larger than the disk's limit."""
         most = self._limits.disk_bytes
         answer = self._ask({"op": "get", "path": path, "size_bytes": most}, most_bytes=most)
         if answer.error is not None:
@@ -196,7 +197,7 @@ class Session:
             self._fail(f"the work folder cannot be emptied: {answer.error}")
 
     def close(self) -> None:
-        """Hands the box back, its work folder empty; may be called again."""
+        """Empties the work folder and returns the box; may be called again."""
         if self._is_open:
             try:
                 self.wipe()
@@ -231,7 +232,7 @@ class Session:
         if not self._is_open:
             raise SandboxError("the session is closed")
         if os.getpid() != self._process:
-            raise SandboxError("the session belongs to the process that this one was forked from; start a sandbox of its own")
+            raise SandboxError("the session belongs to the process that this one was forked from; create another sandbox")
         deadline = time.monotonic() + wall_s + GRACE_S
         try:
             self._box.connection.send(request, body, deadline)

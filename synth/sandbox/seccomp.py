@@ -1,10 +1,10 @@
 """The filter of system calls that every box's supervisor installs in itself before it runs anything: a hand-built BPF program.
 
-One idea: a short list of what no program of ours needs and what kernel exploits and escapes need; all else is allowed. A call on the
+One idea: a short list of calls that kernel exploits and escapes need and ordinary programs do not; all others are allowed. A call on the
 list fails with EPERM. Namespaces are refused through `unshare`, `setns`, `clone3` (ENOSYS: the C library falls back on `clone`) and the
-flags of `clone`; sockets are allowed for the UNIX and Internet families only, which the network namespace contains. Limits, priority and
-scheduling are a process's own: calls that name another are refused, since a box's process 1 serves the next user too. Calls of another
-architecture (32-bit, x32) kill the process. In Docker it stands behind Docker's own profile.
+flags of `clone`; sockets are allowed for the UNIX and Internet families only, which the network namespace contains. A process
+may change its own limits, priority and scheduling only, because a box's process 1 serves later sessions too. Calls of another architecture
+(32-bit, x32) kill the process. In Docker this filter is added to Docker's profile.
 Source: seccomp(2), linux/filter.h, linux/audit.h; numbers from the kernel's syscall tables.
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 ALIASES = {"arm64": "aarch64", "amd64": "x86_64"}
-"""As machines that are no Linux call them, whose Docker runs one."""
+"""Names of architectures on macOS and Windows, whose Docker runs Linux."""
 X32_BIT = 0x40000000
 
 REFUSED: dict[str, tuple[int | None, int | None]] = {
@@ -100,10 +100,10 @@ _ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 
 
 def program(machine: str) -> bytes:
-    """The filter as an array of `struct sock_filter`, for `machine` (as `platform.machine()` says it).
+    """The filter as an array of `struct sock_filter`, for `machine` (as in `platform.machine()`).
 
     Raises:
-        ValueError: a machine whose system calls we do not know.
+        ValueError: the system calls of the machine are not listed here.
     """
     machine = ALIASES.get(machine.lower(), machine)
     if machine not in AUDIT_ARCH:

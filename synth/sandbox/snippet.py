@@ -1,8 +1,8 @@
-"""What a box's supervisor loads to run a snippet of Python in a fork of itself: the core of `run_python`.
+"""Runs a snippet of Python in a fork of a box's supervisor: the core of `run_python`.
 
-Like the supervisor it stands alone (standard library). The value of a snippet's last line, if that is an expression, is its result, as
-in a notebook. A snippet may import the modules of ALLOWED and no others, which keeps results the same everywhere; it is a rule of the tool
-and no wall (the box is the wall). Whatever a snippet does to modules, built-ins or this file's names ends with its fork.
+It uses the standard library only. The value of a snippet's last line, if that is an expression, is its result, as in a notebook. A snippet
+may import only the modules of ALLOWED, so that results are the same everywhere. This is a rule of the tool and no protection: the box
+protects. Changes of modules, built-ins or names of this file end with the fork.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What runs in a box as its process 1: it starts programs, holds them to their limits, and ends all that they leave running.
+"""The supervisor, process 1 of a box: it starts programs, enforces their limits, and ends all processes that they leave running.
 
-It stands alone (standard library, Python 3.9 or newer), because its source is handed to the Python of the box:
-`python3 -s -S -c SOURCE CONFIGURATION`. The host talks to it over its stdin and stdout, one answer a request:
+It uses the standard library of Python 3.9 or newer only, because its source is passed to the Python of the box:
+`python3 -s -S -c SOURCE CONFIGURATION`. The host uses its stdin and stdout, with one answer per request:
 - a request is two lengths (REQUEST), a dict in marshal's version 2, which every Python reads, and a body;
-- an answer is flags, an exit code and three lengths (ANSWER), and three byte strings. The host trusts none of it.
-When its stdin closes it ends, and all processes of the box with it: so nothing outlives a host that was killed.
+- an answer is flags, an exit code and three lengths (ANSWER), and three byte strings. The host does not trust them.
+When its stdin closes, it ends with all processes of the box, so that they do not outlive a killed host.
 
 It does not contain a program: namespaces, limits of the kernel and the filter of system calls do, and they hold before the first request.
 """
@@ -23,7 +23,7 @@ import struct
 import sys
 import time
 
-# Half of the start would go into json, pathlib, signal and typing; so they are not used, or not whole.
+# Imports of json, pathlib, signal and typing would double the start time.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
@@ -41,7 +41,7 @@ ALL_FLAGS = 31
 MESSAGE_BYTES = 4_096
 DONE = 0, 0, (b"", b"", b"")
 WORK_DIR, WORK_MODE = "/tmp", 0o1777
-"""The one folder of a box that can be written, and every program's working directory."""
+"""The only writable folder of a box, and the working directory of all programs."""
 HOST_IN, HOST_OUT = 10, 11
 CHUNK = 65_536
 PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 4, 22, 24, 38, 47
@@ -68,7 +68,7 @@ def check(returned: int, action: str) -> None:
 
 
 def secure(config: dict[str, JSON]) -> None:
-    """From here on this process and all it starts have no privileges, and the refused system calls fail."""
+    """Drops the privileges of this process and its children, and installs the filter of system calls."""
     without = config["without"]
     os.umask(0o077)
     if config["mount"]:
@@ -99,7 +99,7 @@ def install_filter(program: bytes) -> None:
 
 
 def move_connection(is_inheritable: bool) -> None:
-    """The connection leaves 0 and 1, where a program would find it."""
+    """Moves the connection from descriptors 0 and 1, which a program would inherit."""
     os.dup2(0, HOST_IN, is_inheritable)
     os.dup2(1, HOST_OUT, is_inheritable)
     null = os.open("/dev/null", os.O_RDWR)
@@ -138,7 +138,7 @@ def send(flags: int, exit_code: int, parts: tuple[bytes, bytes, bytes]) -> None:
 
 
 class Stream:
-    """What a program wrote to one pipe: the first `limit` bytes of it; the rest is read and thrown away."""
+    """The first `limit` bytes that a program writes to a pipe; further bytes are read and discarded."""
 
     def __init__(self, fd: int, limit: int) -> None:
         self.fd, self.limit = fd, limit
@@ -155,7 +155,7 @@ class Stream:
 
 
 class Supervisor:
-    """Its public methods are the requests that it takes."""
+    """Serves requests: each public method is an operation."""
 
     def __init__(self, config: dict[str, JSON]) -> None:
         self._config = config
@@ -164,7 +164,7 @@ class Supervisor:
         self._wake, wake_w = os.pipe()
         for fd in (self._wake, wake_w):
             os.set_blocking(fd, False)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # without a handler of its own, process 1 is deaf to what is inside
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # without a handler, process 1 ignores signals from inside the box
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake_w, warn_on_full_buffer=False)
         self._runner: dict[str, JSON] = {}
@@ -172,11 +172,11 @@ class Supervisor:
     def load(self, request: dict[str, JSON], body: bytes) -> Reply:
         """Loads Python source with a function `run(code, fd) -> exit code`, for runs without `argv`."""
         exec(compile(body, "<runner>", "exec"), self._runner)
-        gc.freeze()  # what is here stays, so no fork need copy it to look at it
+        gc.freeze()  # these objects stay; frozen, they are not copied in every fork by the collector
         return DONE
 
     def run(self, request: dict[str, JSON], body: bytes) -> Reply:
-        """Runs `argv`, or in a fork of this interpreter the loaded runner on `body`, to its end or a limit."""
+        """Runs `argv`, or the loaded runner on `body` in a fork of this interpreter, to its end or a limit."""
         limit = request["output_bytes"] * (2 if "output" in self._without else 1)
         pipes = [os.pipe() for _ in range(3)]
         streams = [Stream(read, limit) for read, _ in pipes]
@@ -202,10 +202,10 @@ class Supervisor:
         return flags, code, (out, err, value)
 
     def _follow(self, pid: int, streams: list[Stream], ends: float) -> tuple[int, resource.struct_rusage, bool]:
-        """Reads what comes until the program ends; ends it when its time is up."""
+        """Reads the output until the program ends; kills it after its wall time."""
         is_late = False
         while True:
-            ended, status, usage = os.wait4(-1, os.WNOHANG)  # orphans too: the dead count as processes until they are buried
+            ended, status, usage = os.wait4(-1, os.WNOHANG)  # orphans too: a dead process counts until it is waited for
             if ended == pid:
                 return status, usage, is_late
             left_s = ends - time.monotonic()
@@ -215,7 +215,7 @@ class Supervisor:
             self._collect(streams, 0.0 if ended else 0.01 if is_late else min(left_s, 1.0))
 
     def _collect(self, streams: list[Stream], timeout_s: float) -> bool:
-        """One look at the streams, of at most `timeout_s`; True if anything was read."""
+        """Reads the streams once, waiting at most `timeout_s`. Returns whether anything was read."""
         poll = select.poll()
         by_fd = {stream.fd: stream for stream in streams if stream.is_open}
         for fd in (*by_fd, self._wake):
@@ -232,7 +232,7 @@ class Supervisor:
         return is_any
 
     def _kill(self, pid: int) -> None:
-        """Everything in the box but this process; where this is not process 1, the program's process group."""
+        """Kills all processes of the box but this one; if this is not process 1, the program's process group."""
         try:
             if self._is_init:
                 os.kill(-1, signal.SIGKILL)
@@ -242,7 +242,7 @@ class Supervisor:
             return
 
     def _sweep(self, pid: int) -> bool:
-        """Ends what the program left running; True when nothing is (process 1 inherits every orphan, so its last child is the last)."""
+        """Ends all processes of the program. Returns whether it succeeded: process 1 inherits all orphans, so no child means no process."""
         if "sweep" in self._without:
             return True
         ends = time.monotonic() + 5.0
@@ -257,7 +257,7 @@ class Supervisor:
         return False
 
     def _become(self, request: dict[str, JSON], body: bytes, writes: list[int]) -> NoReturn:
-        """In the child: the program, with its limits. Does not return."""
+        """Runs the program with its limits, in the child. Does not return."""
         try:
             os.setsid()
             signal.set_wakeup_fd(-1)
@@ -286,11 +286,11 @@ class Supervisor:
 
         with open("/proc/self/oom_score_adj", "w") as file:
             file.write("1000")
-        # 1 and not 0: then the kernel starts no crash handler either, which it does whatever the limit is, but for 1.
+        # 1, not 0: only at 1 the kernel does not start a crash handler.
         at(resource.RLIMIT_CORE, 2**20 if "core" in self._without else 1)
         if "cpu" not in self._without:
             at(resource.RLIMIT_CPU, request["cpu_s"])
-            # Just before, a signal that tells this end from others; a program that is deaf to it meets the limit.
+            # Shortly before the limit comes SIGPROF, which identifies this end. A program that ignores it reaches the limit.
             signal.setitimer(signal.ITIMER_PROF, request["cpu_s"] - 0.05)
         at(resource.RLIMIT_NOFILE, request["open_files"] * (2 if "open_files" in self._without else 1))
         if self._config["address_bytes"]:

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from synth.gc_paused import no_collection
+from synth.gc_paused import pause_gc
 
 
 @pytest.fixture(autouse=True)
@@ -19,7 +19,7 @@ def _on_again() -> Iterator[None]:
 @pytest.mark.parametrize("is_on", [True, False])
 def test_it_is_paused_and_then_as_it_was(is_on: bool) -> None:
     (gc.enable if is_on else gc.disable)()
-    with pytest.raises(KeyError), no_collection():
+    with pytest.raises(KeyError), pause_gc():
         assert not gc.isenabled()
         raise KeyError
     assert gc.isenabled() == is_on
@@ -28,7 +28,7 @@ def test_it_is_paused_and_then_as_it_was(is_on: bool) -> None:
 def test_it_stays_paused_until_the_last_has_left() -> None:
     first, second = ExitStack(), ExitStack()
     for stack in (first, second):
-        stack.enter_context(no_collection())
+        stack.enter_context(pause_gc())
     first.close()
     assert not gc.isenabled()
     second.close()
@@ -46,13 +46,13 @@ def test_it_is_as_it_was_where_one_leaves_while_another_comes(monkeypatch: pytes
         off()
 
     def inside() -> None:
-        with no_collection():
+        with pause_gc():
             came.set()
             first_left.wait(5)
 
     monkeypatch.setattr(gc, "disable", disable_late)
     second = threading.Thread(target=inside)
-    with no_collection():
+    with pause_gc():
         second.start()
         assert came.wait(5)
     first_left.set()

@@ -167,7 +167,7 @@ def test_only_frames_seeds_and_individuals_of_training_are_used(both: tuple[Stor
 def test_steering_raises_domain_and_mode_entropy_over_the_unsteered_control_at_equal_count(both: tuple[Store, SynthesisResult]) -> None:
     _, result = both
     steered = {figure.metric: figure for figure in result.figures}
-    control = {figure.metric: figure for figure in result.draw_unsteered}
+    control = {figure.metric: figure for figure in result.unsteered}
 
     assert steered["domain_entropy_bits"].n == 80 >= control["domain_entropy_bits"].n >= 70
     gain = sum(steered[name].value - control[name].value for name in ("domain_entropy_bits", "mode_entropy_coarse_bits"))
