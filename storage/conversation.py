@@ -1,7 +1,7 @@
-"""What is derived of a stored conversation: its turns, where every argument came from, and its reasoning-mode tokens.
+"""Derives from a stored conversation its turns, the sources of all arguments, and its reasoning-mode tokens.
 
-One idea: all of it follows from the messages (definitions P0 and P3), by `derive_turns`, here and nowhere else; nothing of it is stored
-beside them. Texts of results are read once and remembered, since a conversation is looked at many times while it is made.
+One idea: all of them follow from the messages (definitions P0 and P3), by `derive_turns` alone; they are not stored. Parsed results are
+cached, because a conversation is read many times during its generation.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class ExecutedCall:
     call_id: str
     tool: str
     arguments: dict[str, JSON] | None
-    """None where the text was not a JSON object."""
+    """None if the text is not a JSON object."""
     sources: dict[str, str]
     """Argument name (dotted for nested ones) -> `user`, `const`, or `<call id>` of the earlier result it came from."""
     result: str
@@ -86,21 +86,21 @@ def _has_word(text: str, needle: str) -> bool:
 
 
 def _continues(near: str, far: str) -> bool:
-    """Whether the character beside a word, and the one beyond it, make it part of something longer: `o17`, `2.5`."""
+    """Whether the two characters beside a word make it part of a longer one: `o17`, `2.5`."""
     return (near.isascii() and near.isalnum()) or (near == "." and far.isdecimal())
 
 
 class _Result:
-    """A successful observation as a source of values: its own scalars, less those that its call put in. Read when first asked.
+    """A successful observation as a source of values: its scalars without those of its call's arguments. Parsed at the first use.
 
-    code: of a call that computes: what stands in it is not held either."""
+    code: the program of a call that computes; its values are excluded too."""
 
     def __init__(self, call_id: str, result: str, arguments: dict[str, JSON], code: str) -> None:
         self.call_id, self._result, self._arguments, self._code = call_id, result, arguments, code
 
     @cached_property
     def _own(self) -> _Index:
-        return _index_of_own(self._result, canonical_json(self._arguments))
+        return _index_without_arguments(self._result, canonical_json(self._arguments))
 
     def holds(self, value: JSON) -> bool:
         if self._code and mentions(self._code, value):
@@ -109,7 +109,7 @@ class _Result:
 
 
 def _may_hold(result: str, value: JSON) -> bool:
-    """False where a look at the text rules it out: of words without an escape, that is where they do not stand in it."""
+    """A quick check: False if the text cannot contain the value (a word without an escape that is not in the text)."""
     if not isinstance(value, str) or "\\" in result:
         return True
     needle = value.casefold().strip()
@@ -117,7 +117,7 @@ def _may_hold(result: str, value: JSON) -> bool:
 
 
 @lru_cache(maxsize=512)
-def _index_of_own(result: str, arguments: str) -> _Index:
+def _index_without_arguments(result: str, arguments: str) -> _Index:
     given = _Index.of([value for _, value in leaves(json.loads(arguments))])
     return _Index.of([value for value in _values_of(result) if not given.has(value)])
 
@@ -133,7 +133,7 @@ def _values_of(result: str) -> tuple[JSON, ...]:
 
 @lru_cache(maxsize=512)
 def _parse_result(result: str) -> JSON:
-    """The JSON value that an observation is, or `_NO_JSON`. It is remembered: do not change it."""
+    """The JSON value of an observation, or `_NO_JSON`. It is cached: do not change it."""
     try:
         return json.loads(result)
     except (ValueError, RecursionError):
@@ -142,9 +142,9 @@ def _parse_result(result: str) -> JSON:
 
 @dataclass(frozen=True, slots=True)
 class _Index:
-    """Scalars by what they equal: a number any number of its value, a text any value written like it, regardless of case.
+    """Scalars by equality: a number equals any number of its value; a text equals any value with the same spelling, regardless of case.
 
-    texts: those of them that are text. folded: all of these in one."""
+    texts: the scalars that are texts. folded: all texts in one, case-folded."""
 
     numbers: frozenset[float]
     written: frozenset[str]
@@ -208,19 +208,19 @@ def _is_empty(result: str) -> bool:
 
 
 class ArgumentSources:
-    """Where values of arguments come from, in a conversation that is read from its start: the latest earlier result that holds them, else
-    `user` where an earlier message of the user or the system mentions them, else `const`."""
+    """Finds the sources of argument values in a conversation read from its start: the latest earlier result that contains them, else `user`
+    if an earlier user or system message mentions them, else `const`."""
 
     def __init__(self) -> None:
-        self._said: list[str] = []
+        self._spoken: list[str] = []
         self._results: list[_Result] = []
 
     def hear(self, text: str) -> None:
-        """What the user or the system says."""
-        self._said.append(text)
+        """Adds a user or system message."""
+        self._spoken.append(text)
 
     def show(self, tool: str, call_id: str, result: str, arguments: dict[str, JSON]) -> None:
-        """What a call that succeeded returned; what it put in itself is not held by it."""
+        """Adds the result of a successful call, without the values of the call's arguments."""
         code = str(arguments.get("code", "")) if tool == CODE_TOOL else ""
         self._results.append(_Result(call_id, result, arguments, code))
 
@@ -235,20 +235,20 @@ class ArgumentSources:
                 by_path[path] = self._of_code(str(value))
                 continue
             holding = next((result.call_id for result in reversed(self._results) if result.holds(value)), None)
-            by_path[path] = holding if holding is not None else "user" if self._is_said(value) else "const"
+            by_path[path] = holding if holding is not None else "user" if self._is_mentioned(value) else "const"
         return by_path
 
     def _of_code(self, code: str) -> str:
-        """The source of a program: the result that holds the most of its numbers, the latest of several, if that is half of them."""
+        """The source of a program: the latest result with most of its numbers, if these are at least half of them."""
         numbers = sorted(_numbers_of(code))
         counts = {result.call_id: sum(result.holds(number) for number in numbers) for result in reversed(self._results)}
         best = max(counts, key=counts.__getitem__, default="")
         if counts and 2 * counts[best] >= len(numbers) > 0:
             return best
-        return "user" if any(map(self._is_said, numbers)) else "const"
+        return "user" if any(map(self._is_mentioned, numbers)) else "const"
 
-    def _is_said(self, value: JSON) -> bool:
-        return any(mentions(text, value) for text in self._said)
+    def _is_mentioned(self, value: JSON) -> bool:
+        return any(mentions(text, value) for text in self._spoken)
 
 
 def _mode(message: Message, calls: Sequence[ExecutedCall], earlier_calls: set[tuple[str, str]], *, repairs: bool, is_last: bool) -> str:
@@ -268,7 +268,7 @@ def _mode(message: Message, calls: Sequence[ExecutedCall], earlier_calls: set[tu
 
 
 def _observations(messages: Sequence[Message], start: int) -> dict[str, str]:
-    """The results that directly follow an assistant message, by call id (ids may be used again later in a conversation)."""
+    """The results that directly follow an assistant message, by call id (ids may be reused later in a conversation)."""
     by_call: dict[str, str] = {}
     for message in messages[start + 1 :]:
         if message.role != "tool":
@@ -279,7 +279,7 @@ def _observations(messages: Sequence[Message], start: int) -> dict[str, str]:
 
 @lru_cache(maxsize=512)
 def call_status(result: str | None) -> Literal["ok", "error", "empty", "missing"]:
-    """What a result says of its call: `missing` where there is none, `empty` where it found nothing."""
+    """The status of a call by its result: `missing` without one, `empty` if the result contains nothing."""
     if result is None:
         return "missing"
     if is_error(result):
@@ -302,9 +302,9 @@ def _execute(call: ToolCall, result: str | None, sources: ArgumentSources) -> Ex
 def derive_turns(messages: Sequence[Message]) -> tuple[Turn, ...]:
     """Turns, argument sources and mode tokens of a conversation (definitions P0 and P3).
 
-    An argument's source is the latest earlier result that holds its value, else `user` where earlier user or system text mentions it,
-    else `const`. A result does not hold what its own call put in: a tool that echoes an argument is no source of it, and a program that
-    prints what stands in it is none either. A program's own source is the result that holds the most of its numbers.
+    An argument's source is the latest earlier result that contains its value, else `user` if earlier user or system text mentions it,
+    else `const`. The values of a call's arguments do not count in its result: a tool that echoes an argument is no source of it, nor is a
+    program that prints its literals. The source of a program is the result that contains most of its numbers.
     Mode tokens: N (a whole turn without any call, not a question: refusal or no tool), A ask the user, R after an error or empty
     result (within the turn, or the same tool after the user's answer), V a call that succeeded before, X code tool, S a call that
     uses an earlier result, P two or more parallel calls, C other call, F final answer (the last message is one even if it asks).

@@ -1,10 +1,10 @@
 """The catalogue: the DuckDB database that registers parts, holds the small tables, and shows the bulky ones as views.
 
-What is here happens inside the one connection of a commit (or a reader's): opening, making tables, inserting a part's rows, making views.
-Repeated rows: ids are made of content, so a row whose key is there already is the same row, and is not shown again. In a catalogue table
-a row with a known key and *other* content is refused. In a lake table it is not looked at: what is sampled again under the same id may
-differ in the last digit of a log-probability, and comparing would mean reading the messages of every part; the row committed first stands.
-Who may open what, and when, is `storage/store.py`'s business.
+These functions work on the connection of a commit or of a reader: they open it, create tables, insert a part's rows, and create views.
+Repeated rows: ids are hashes of content, so a row with a committed key is the same row, and is not shown again. In a catalogue table a row
+with a committed key and *other* content is refused. In a lake table the content is not compared: a repeated sample may differ in the last
+digit of a log-probability, and a comparison would have to read the messages of all parts. The row committed first stays.
+`storage/store.py` decides who opens which file, and when.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MATCHES_SQL = """CREATE OR REPLACE VIEW matches AS
 SELECT v.run, v.step, v.similarity, v.query_id, q.text, v.duplicate_of, o.text AS duplicate_of_text
 FROM verdicts v JOIN queries q USING (query_id, run) JOIN queries o ON o.query_id = v.duplicate_of
 QUALIFY row_number() OVER (PARTITION BY v.run, v.query_id ORDER BY o.run <> v.run, o.run) = 1"""
-"""Every row that was dropped as another one's duplicate, beside that one, for people to look at."""
+"""Every row that was dropped as a duplicate, with the row that it repeats, for inspection."""
 _SETTINGS = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
 
 
@@ -41,7 +41,7 @@ def connect(database: str, root: Path) -> duckdb.DuckDBPyConnection:
 
 
 def open_for_writing(path: Path, root: Path) -> duckdb.DuckDBPyConnection:
-    """Raises BadInput where the file is no database."""
+    """Raises BadInput if the file is no database."""
     try:
         return connect(str(path), root)
     except duckdb.Error as error:
@@ -92,7 +92,7 @@ def is_empty(connection: duckdb.DuckDBPyConnection, root: Path) -> bool:
 
 
 def create_tables(connection: duckdb.DuckDBPyConnection) -> None:
-    """Makes the tables and views of an empty database, all or none."""
+    """Creates the tables and views of an empty database, all or none."""
     connection.execute("BEGIN")
     for statement in create_sql():
         connection.execute(statement)
@@ -146,7 +146,7 @@ def insert_rows(connection: duckdb.DuckDBPyConnection, part: Part) -> None:
         if clash:
             raise HeadraceError(
                 f"{part.table} already holds {dict(zip(schema.key, clash[:-1], strict=True))} with other content (part {clash[-1]}); "
-                "nothing was committed. Use a fresh store, or whatever made both must put the difference into the id"
+                "nothing was committed. Use a fresh store, or include the difference in the id where both are made"
             )
     connection.execute(
         f"INSERT INTO {part.table} (part_id, {columns}) SELECT ?, {columns} FROM {source} fresh ANTI JOIN {part.table} held ON {same_key}",
@@ -155,9 +155,9 @@ def insert_rows(connection: duckdb.DuckDBPyConnection, part: Part) -> None:
 
 
 def shadow_repeats(connection: duckdb.DuckDBPyConnection, table: str, parts: Sequence[Part]) -> None:
-    """Records which rows of new lake parts repeat a key that a committed part holds, or one of these with a smaller id.
+    """Records the rows of new lake parts whose key is in a committed part, or in a new part with a smaller id.
 
-    Keys alone are compared: these rows are hidden even where they say something else.
+    Only keys are compared: rows with other content are hidden too.
     """
     (key,) = TABLES[table].key
     paths = ", ".join(f"'{part.path}'" for part in parts)

@@ -1,7 +1,7 @@
-"""Files that are whole or absent: atomic replacement, a lock with a bounded wait, a full disk told in one line.
+"""Files that are whole or absent: atomic replacement, a lock with a bounded wait, a full disk as a one-line error.
 
 Every write goes to a temporary name beside its target, is synced, renamed, and the folder synced: a kill at any moment leaves
-either the old file or the new one. Leftover temporary files begin with `.tmp-`, are never read, and are swept away after a day.
+either the old file or the new one. Leftover temporary files begin with `.tmp-`, are never read, and are removed after a day.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def sync_file(path: Path) -> None:
 
 
 def replace_atomically(target: Path, write: Callable[[Path], object]) -> None:
-    """Lets `write` fill a temporary file, then makes that the target: readers see the old file or the new one, nothing between."""
+    """Lets `write` fill a temporary file, then renames it to the target: readers see the old or the new file, never a part."""
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.parent / f"{_TEMPORARY}{os.getpid()}-{secrets.token_hex(4)}-{target.name}"
     try:
@@ -57,7 +57,7 @@ def replace_atomically(target: Path, write: Callable[[Path], object]) -> None:
 
 
 def sweep(folder: Path, older_than_s: float = 86_400) -> None:
-    """Removes temporary files that a killed process left behind."""
+    """Removes old temporary files of killed processes."""
     if folder.is_dir():
         for path in folder.glob(f"{_TEMPORARY}*"):
             with suppress(OSError):
@@ -66,7 +66,7 @@ def sweep(folder: Path, older_than_s: float = 86_400) -> None:
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Whether the error says, in whichever library's words, that the disk or a quota is full."""
+    """Whether an error of any library says that the disk or a quota is full."""
     text = str(error).casefold()
     return getattr(error, "errno", None) in _FULL or any(
         words in text for words in ("no space left", "disk quota", "out of disk", "disk full")

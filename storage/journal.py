@@ -26,7 +26,7 @@ SYNC_INTERVAL_S = 0.1
 
 
 class Journal:
-    """Append-only key-value log in one file; safe to use from several threads, and from several processes at once.
+    """Append-only key-value log in one file; safe to use from several threads and processes.
 
     The first value of a key wins, because a reader may have used it already.
     """
@@ -47,10 +47,10 @@ class Journal:
         self.append_all([(key, value)])
 
     def append_all(self, entries: Iterable[tuple[str, JSON]]) -> None:
-        """Adds entries with a single write. After a kill the first few of them may be there without the rest.
+        """Adds entries with a single write. After a kill the file may contain only the first few of them.
 
         Raises:
-            HeadraceError: the disk is full; the first few of these entries may be there.
+            HeadraceError: the disk is full; the file may contain the first few of these entries.
         """
         line = b"".join(_line(key, value) for key, value in entries)
         with self._mutex, disk_errors(f"appending to {self.path.name}", self.path.parent):

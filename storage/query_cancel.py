@@ -1,7 +1,7 @@
 """Cancels a DuckDB query on Ctrl-C, or when another signal handler raises.
 
 DuckDB checks for signals only in the calling thread, between units of work; on a busy machine other threads may do all of them. So the
-query runs in a thread of its own, while the main thread, the only one that receives signals, waits and interrupts it. Writing statements
+query runs in another thread, while the main thread, the only one that receives signals, waits and interrupts it. Writing statements
 are short, and run without this.
 """
 
@@ -36,7 +36,7 @@ def run_query(connection: duckdb.DuckDBPyConnection, query: Callable[[], _Answer
         return answer.result()
     finally:
         while thread.is_alive() and not answer.done():
-            with suppress(KeyboardInterrupt):  # the first one is on its way already
+            with suppress(KeyboardInterrupt):  # the first one is already being raised
                 connection.interrupt()
                 wait([answer], timeout=0.05)
 

@@ -64,7 +64,7 @@ class Store:
         return _reopen, (str(self.root), self._lock_wait_s)
 
     def exists(self) -> bool:
-        """Whether anything was ever committed here."""
+        """Whether the store has had a commit."""
         return self._readable.exists()
 
     # ---- writing ------------------------------------------------------------------------------------------------------
@@ -90,10 +90,10 @@ class Store:
         """Commits parts, all or none, and publishes the read copy. Parts whose id is committed already are skipped.
 
         Raises:
-            HeadraceError: another process holds the store for too long; the disk is full; a part's file is gone; a funnel does not add up;
-                a row of a catalogue table has a key that is there with other content (in a lake table the row committed first stands).
-                Nothing of this commit is kept then, unless the disk filled up while the read copy was made: all of it is then, and is
-                seen as soon as there is room for that copy.
+            HeadraceError: another process holds the store for too long; the disk is full; a part's file is missing; a funnel does not add
+                up; a row of a catalogue table has the key of a committed row with other content (in a lake table the row committed first
+                stays). Then nothing is committed. Exception: if the disk fills up during the write of the read copy, everything is
+                committed, and visible as soon as there is room for the copy.
         """
         if not parts:
             return
@@ -118,7 +118,7 @@ class Store:
     # ---- reading ------------------------------------------------------------------------------------------------------
 
     def query(self, sql: str, params: Sequence[Any] = ()) -> pl.DataFrame:
-        """The rows of a SELECT over the tables, as last committed; all tables are empty where the store does not exist yet."""
+        """The rows of a SELECT over the tables, as last committed. All tables are empty if the store does not exist yet."""
         with self._mutex, raise_keyboard_interrupt():
             reader = self._current_reader()
             answer = run_query(reader, lambda: pl.from_arrow(reader.sql(sql, params=list(params)).to_arrow_table()))
@@ -180,7 +180,7 @@ class Store:
                 connection.execute(duckdb_catalog.view_sql(connection, table))
 
     def _touched_runs(self, parts: Sequence[Part]) -> list[str]:
-        """Funnel runs that these parts say something of."""
+        """Funnel runs that have rows in these parts."""
         runs: set[str] = set()
         for part in parts:
             if part.table in ("funnel", "queries", "verdicts"):
@@ -194,7 +194,7 @@ class Store:
         return committed.height == len(part_ids)
 
     def _drop_losers(self, parts: Sequence[Part]) -> None:
-        """Removes the files of parts that lost the race, and old temporary files; whatever is registered stays."""
+        """Removes the files of parts whose id another process committed first, and old temporary files. Registered files stay."""
         registered = set(
             self.query("SELECT path FROM parts WHERE part_id IN (SELECT unnest(?))", [[part.part_id for part in parts]])["path"]
         )
@@ -222,9 +222,9 @@ class Store:
         return self._writable.exists() and (self._stale_flag.exists() or not self._readable.exists())
 
     def _repair_if_stale(self) -> None:
-        """Publishes what a killed process committed but could not publish.
+        """Publishes the commit of a process that was killed before it could publish.
 
-        While another process is committing, or the disk is full, what was published last is right, and is left alone.
+        If another process is committing, or the disk is full, the last published copy stays.
         """
         if self._is_stale():
             try:
@@ -255,7 +255,7 @@ class Store:
         return (status.st_ino, status.st_mtime_ns, status.st_size)
 
     def _open_readable(self) -> duckdb.DuckDBPyConnection:
-        """A connection to the read copy; to empty tables, where there is none yet."""
+        """A connection to the read copy, or to empty tables if it does not exist."""
         if self._readable.exists():
             return duckdb_catalog.open_for_reading(self._readable, self.root)
         connection = duckdb_catalog.connect(":memory:", self.root)
@@ -264,7 +264,7 @@ class Store:
 
 
 def _refuse_unfit(root: Path) -> None:
-    """Raises BadInput where no store can lie in `root`, or what lies there is none."""
+    """Raises BadInput if `root` cannot be the folder of a store, or has other content."""
     odd = next((char for char in _UNFIT if char in str(root.absolute())), None)
     if odd:
         raise BadInput(f"the path of a store may not contain {odd} (DuckDB does not read it as it is written): {root.absolute()}")
@@ -276,9 +276,9 @@ def _refuse_unfit(root: Path) -> None:
         raise BadInput(f"{root} cannot be a store: {getattr(error, 'strerror', None) or error}; name another folder") from None
     is_store = any(name in ("lake", "models", ".headrace") or name.startswith("catalog.") for name in names)
     if names and not is_store:
-        raise BadInput(f"{root.absolute()} holds {names[0]}, which is not of a store; name a folder of the store's own")
+        raise BadInput(f"{root.absolute()} holds {names[0]}, which is not of a store; name an empty or new folder")
     if root == Path() and not is_store:
-        raise BadInput("a store wants a folder of its own, not the one that you are in; name one")
+        raise BadInput("a store needs a separate folder, not the current one; name one")
 
 
 def _reopen(root: str, lock_wait_s: float) -> Store:

@@ -34,7 +34,7 @@ class TableSchema:
     """One table.
 
     columns: name -> type, in order.
-    key: columns that identify a row (null counts as a value); rows with equal keys are kept once.
+    key: columns that identify a row (null counts as a value); of rows with equal keys one is kept.
     is_lake: rows stay in Parquet parts; False: they are inserted into the catalogue.
     unhashed: columns that may differ between two runs of the same work (timings, sizes, paths), and are left out of content hashes.
     unique_across_parts: of a lake table: hide a row whose key an earlier part has. Catalogue tables always do. `queries` and `verdicts`

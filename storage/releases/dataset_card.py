@@ -1,7 +1,7 @@
-"""The dataset card of an export: what is in it, where it came from, how it was chosen, under which licences, with which hashes.
+"""The dataset card of an export: contents, origin, selection, licences and hashes.
 
-Everything is read from the store, nothing is measured anew, and no time or path appears. Only what is behind the release and was committed
-before it is told, so a release has the same card whatever comes into its store later.
+All values come from the store; the card has no times and no paths. It uses only parts that were committed before the release, so later
+commits do not change the card of a release.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _funnel(store: Store, release_id: str) -> str:
 
 
 def _diversity(store: Store, release_id: str) -> str:
-    """A round's blueprints and figures are committed together: that is how the runs behind a release are told."""
+    """A round's blueprints and figures are committed together, which identifies the synthesis runs behind a release."""
     rows = store.query(
         f"""SELECT run, metric, round(value, 4), n FROM diversity WHERE part_id IN {BEFORE_SQL} AND run IN (
               SELECT run FROM diversity JOIN parts USING (part_id) WHERE committed_at IN (
@@ -146,7 +146,7 @@ def _selection_text(manifest: Mapping[str, Any]) -> str:
 
 
 def sources_of(store: Store, release_id: str) -> list[tuple[str, int]]:
-    """The sources of the raw queries behind a release, each with how many of its tasks came from there."""
+    """The sources of the raw queries behind a release, each with its number of tasks."""
     return store.query(
         f"""SELECT q.source, count(DISTINCT t.task_id) FROM release_items i JOIN tasks t USING (task_id) JOIN queries q USING (query_id)
             WHERE i.release_id = ? AND q.run IN {_RUNS_SQL} GROUP BY 1 ORDER BY 1""",

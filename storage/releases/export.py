@@ -3,7 +3,7 @@
 One idea: a split becomes `<split>.conversations` (items to imitate) and `<split>.prompts` (tasks to draw rollouts on), each as JSONL and as
 Parquet; what differs between trainers is only which columns a row has. Tool-call arguments and tool signatures stay JSON *strings*,
 because nested Arrow structs would invent null arguments. The folder appears whole or not at all, and a release gives the same bytes
-whenever it is exported: what is told of it comes from what was committed before it (`storage/releases/release.py`).
+whenever it is exported, because an export uses only parts committed before the release (`storage/releases/release.py`).
 
     trl   messages, tools (JSON string)            | prompt, tools, task columns
     verl  messages, tools (JSON string)            | prompt, data_source, agent_name, reward_model, extra_info (docs of verl 0.9)
@@ -39,10 +39,10 @@ Format = Literal["trl", "verl", "roll"]
 CHECKSUMS = "SHA256SUMS"
 _MANIFEST = "manifest.json"
 _MARK = "headrace_export"
-"""The key of a manifest that says that it is ours."""
+"""Key in the manifest of a Headrace export."""
 _DRAFT, _OLD = ".tmp-", ".tmp-old-"
 _DRAFT_LIFE_S = 86_400.0
-"""A draft that nothing was added to for so long is a killed export's."""
+"""A draft without changes for this time belongs to a killed export."""
 
 _TEXT = pa.string()
 _CALL = pa.struct([("id", _TEXT), ("type", _TEXT), ("function", pa.struct([("name", _TEXT), ("arguments", _TEXT)]))])
@@ -146,7 +146,7 @@ def _refuse_foreign(out_dir: Path) -> None:
 
 
 def _files_of_export(folder: Path) -> set[str] | None:
-    """The names that an export in this folder has; None where it is none."""
+    """The file names of the export in this folder; None if it is no export."""
     try:
         manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
         lines = (folder / CHECKSUMS).read_text(encoding="utf-8").splitlines()
@@ -170,7 +170,7 @@ def _put_in_place(draft: Path, out_dir: Path) -> None:
 
 
 def _mend(out_dir: Path) -> None:
-    """Puts back what an export that was killed while it replaced `out_dir` moved away, and removes what such an export left behind."""
+    """Restores the `out_dir` that a killed export had moved away, and removes the leftovers of killed exports."""
     for path in sorted(out_dir.parent.glob(f"{_DRAFT}*-{glob.escape(out_dir.name)}")):
         if _leftover_name(_OLD, out_dir).fullmatch(path.name):
             if out_dir.exists():
@@ -194,10 +194,10 @@ def _sha256(path: Path) -> str:
 
 
 def _signatures(store: Store, release_id: str) -> dict[tuple[str, str], dict[str, JSON]]:
-    """(world, name) -> the tool in OpenAI form, without our own `x-` marks.
+    """(world, name) -> the tool in OpenAI form, without the `x-` marks of Headrace.
 
-    As committed last before the release, or first after it where only then. No item names the version of a tool that it was made with, so
-    an item that is older than the latest version of a tool is shown with a newer signature than its own.
+    The version is the last one committed before the release, else the first one after it. Items do not record the version of their tools,
+    so an item that is older than the last version of a tool gets a newer signature.
     """
     rows = store.query(
         f"""SELECT world, name, description, parameters FROM tools JOIN (SELECT part_id, rowid - {RELEASED_AT_SQL} AS late FROM parts)

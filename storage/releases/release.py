@@ -27,7 +27,7 @@ from storage.store import Store, part_id
 
 VERSION = 1
 EVALUATION_SPLITS = "eval"
-"""Splits whose name begins so hold held-out tasks, and only those; no other split may hold one."""
+"""Prefix of the names of splits with held-out tasks. Such a split has only held-out tasks, and no other split has one."""
 
 RELEASED_AT_SQL = "(SELECT parts.rowid FROM releases JOIN parts USING (part_id) WHERE release_id = ?)"
 """SQL: rowid of a release in `parts`; parameter: the release id. Rowids follow the order of commits, independent of the clock."""
@@ -71,7 +71,7 @@ class ReleasedItem:
 
 
 def make_release(store: Store, name: str, splits: Mapping[str, Sequence[ReleaseItem]], manifest: Mapping[str, JSON]) -> str:
-    """Freezes the splits (order kept) and returns the release id; making the same one again changes nothing.
+    """Freezes the splits in their order and returns the release id. The same release a second time changes nothing.
 
     Args:
         manifest: what decided the selection: thresholds, budgets, ids of policies. No times, no paths.
@@ -120,7 +120,7 @@ def manifest_of(store: Store, release_id: str) -> dict[str, Any]:
     """The manifest as stored: what decided the selection, and per split `items`, `tasks`, `kinds` and `hash`.
 
     Raises:
-        BadInput: there is no such release.
+        BadInput: the release does not exist.
     """
     rows = store.query("SELECT manifest FROM releases WHERE release_id = ?", [release_id])
     if rows.is_empty():
@@ -135,7 +135,7 @@ def load_split(store: Store, release_id: str, split: str) -> list[ReleasedItem]:
     """The items of a split in their order, with their records.
 
     Raises:
-        BadInput: there is no such release or split.
+        BadInput: the release or split does not exist.
     """
     manifest = manifest_of(store, release_id)
     if split not in manifest["splits"]:
@@ -197,7 +197,7 @@ def _conversations(store: Store, release_id: str, split: str) -> dict[str, Traje
 
 
 def _settings(store: Store, release_id: str, split: str) -> dict[str, Setting]:
-    """Of the conversations that were simulated, by their id: as their blueprints have it."""
+    """Id -> setting of simulated conversations, from their blueprints."""
     rows = store.query(
         """SELECT i.item_id, c.world, c.language, json_extract(b.spec, '$.tools')::VARCHAR FROM release_items i
            JOIN trajectories c ON c.trajectory_id = i.item_id JOIN blueprints b USING (blueprint_id)

@@ -1,6 +1,6 @@
 """The charts of the report: each takes one table from the store and returns one Plotly figure.
 
-Backgrounds are transparent and series colours read on light and dark ground alike; the page sets ink and grid to its own theme.
+Backgrounds are transparent, and the series colours work on light and dark pages; the page sets text and grid colours by its theme.
 Labels from the data are shown as they are, never as markup. Nothing here asks the store.
 """
 
@@ -24,7 +24,7 @@ _NAME_LENGTH = 20
 _RADIUS = 0.85
 
 Chart = Callable[[go.Figure], dict[str, int]]
-"""Takes a figure into the page and returns where it stands: its number and height in pixels."""
+"""Adds a figure to the page. Returns its number and its height in pixels."""
 
 
 def apply_style(figure: go.Figure, height: int) -> go.Figure:
@@ -45,7 +45,7 @@ def apply_style(figure: go.Figure, height: int) -> go.Figure:
 
 
 def plain(text: str) -> str:
-    """Plotly reads labels as a small HTML; this shows them letter by letter."""
+    """Escapes a label, because Plotly reads some HTML in labels."""
     return text.replace("&", "&amp;").replace("<", "&lt;")
 
 
@@ -145,8 +145,8 @@ def ladder_chart(ladder: pl.DataFrame) -> go.Figure:
 
 
 def learning_chart(metrics: pl.DataFrame, names: Sequence[str]) -> go.Figure:
-    """Metrics of a training stage step by step: each as it came, pale, and its mean over the last twenty-fifth of all steps. Columns: step,
-    and `names`; rows in order. Of many steps, evenly chosen ones are drawn."""
+    """Metrics of a training stage step by step: the values, pale, and their moving mean over a twenty-fifth of all steps. Columns: step,
+    and `names`; rows in order. Of many steps, evenly spaced ones are drawn."""
     figure = go.Figure()
     points = metrics.with_columns(
         pl.col(name).rolling_mean(max(1, metrics.height // 25), min_samples=1).alias(f"{name} mean") for name in names
@@ -254,14 +254,14 @@ def _circle(tools: Sequence[str], centre: tuple[float, float]) -> dict[str, tupl
 
 
 def _beside(right: float, up: float) -> str:
-    """Where the label of a node on a circle is out of the way of its arrows."""
+    """Position of a node's label on the outer side of the circle, away from the arrows."""
     if abs(right) > 0.25:
         return "middle right" if right > 0 else "middle left"
     return "top center" if up > 0 else "bottom center"
 
 
 def _arrow(start: tuple[float, float], end: tuple[float, float]) -> tuple[tuple[float, float], tuple[float, float]]:
-    """The line between two nodes, short of the second so that its head is seen."""
+    """The line between two nodes, which ends before the second so that the arrowhead is visible."""
     length = math.dist(start, end) or 1.0
     share = max(0.0, 1 - 0.12 / length)
     return start, (start[0] + (end[0] - start[0]) * share, start[1] + (end[1] - start[1]) * share)

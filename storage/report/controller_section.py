@@ -1,7 +1,7 @@
-"""The section of the report on the evolution controller: which cells were asked for, why, and what came of it.
+"""The section of the report on the evolution controller: the drawn cells, why they were drawn, and the results.
 
-Three views of table `decisions`, of the run committed last: a row a round; maps of what was accepted, family by band and domain by
-family, with what was asked for beside it; and single decisions with the terms of their scores.
+Three views of table `decisions` for the run committed last: a row per round; maps of drawn and accepted cells, family by band and domain by
+family; and single decisions with the terms of their scores.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _rounds(rows: pl.DataFrame) -> list[dict[str, Any]]:
 
 
 def _heat_map(rows: pl.DataFrame, title: str, down: str, across: str, columns: Sequence[str]) -> dict[str, Any]:
-    """Accepted conversations by the cell that they lie in, with how often it was asked for; most wanted rows first."""
+    """Accepted conversations and draws by cell; rows with most accepted conversations first."""
     counts = {(a, b): n for a, b, n in rows.group_by(down, across).len().iter_rows()}
     accepted = rows.filter(pl.col("status") == "accepted").group_by(f"got_{down}", f"got_{across}").len()
     got = {(a, b): n for a, b, n in accepted.iter_rows()}

@@ -1,6 +1,6 @@
 """Measurements of the policies of the latest training: rows of table `evaluations`, for the report and the summary tables.
 
-One idea: of every policy, held-out set and decoding the last measurement counts, with its total and its facets together.
+One idea: for each policy, held-out set and decoding the last measurement counts, with its total and its facets.
 
 It does not measure (`train/measure/evaluate.py`) or compare (`train/measure/compare.py`).
 """
@@ -18,7 +18,7 @@ from storage.store import Store
 
 
 def read_measurements(store: Store) -> pl.DataFrame:
-    """Columns policy_id, policy (its stage's or engine's name, with its id where another is called the same), use, decoding, facet,
+    """Columns policy_id, policy (name of its stage or engine; with its id if the name is not unique), use, decoding, facet,
     facet_value, tasks, samples, rate, low, high, pass_k; engines first, by id, then policies in the order of their training."""
     rows = store.query(
         f"""{chain_sql(LATEST_POLICY_SQL)}
@@ -36,7 +36,7 @@ def read_measurements(store: Store) -> pl.DataFrame:
 
 @dataclass(frozen=True)
 class FacetLine:
-    """One value of a facet on a held-out set; `cells`: a row of `read_measurements` a policy, None where that policy has none."""
+    """One value of a facet on a held-out set; `cells`: one row of `read_measurements` per policy, None if the policy has none."""
 
     use: str
     facet: str
@@ -45,13 +45,13 @@ class FacetLine:
 
     @property
     def last(self) -> dict[str, Any]:
-        """Of the policies that have one."""
+        """The value of the last policy that has one."""
         return next(cell for cell in reversed(self.cells) if cell is not None)
 
 
 def by_facet(rows: pl.DataFrame) -> list[FacetLine]:
-    """Measurements by facet: of sampled rollouts, or of greedy ones where a held-out set has no others. A facet with one value is left out:
-    that is the total."""
+    """Measurements by facet: of sampled rollouts, or of greedy ones if a held-out set has no others. A facet with one value is
+    omitted, because it equals the total."""
     policies = rows["policy_id"].unique(maintain_order=True).to_list()
     has_sampled = (pl.col("decoding") == "sampled").any().over("use")
     facet_rows = rows.filter((pl.col("facet") != "all") & ((pl.col("decoding") == "sampled") | ~has_sampled))
@@ -64,7 +64,7 @@ def by_facet(rows: pl.DataFrame) -> list[FacetLine]:
 
 
 def parse_pass_k(pass_k: str | None) -> dict[int, tuple[float, float | None, float | None]]:
-    """k -> pass^k with its 95 % interval, of a row; there are rows without intervals."""
+    """k -> pass^k of a row, with its 95 % interval if it has one."""
     by_k = {int(k): value for k, value in json.loads(pass_k or "{}").items()}
     return {k: tuple(value) if isinstance(value, list) else (value, None, None) for k, value in sorted(by_k.items())}
 

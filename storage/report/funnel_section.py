@@ -1,4 +1,4 @@
-"""The report's section on the funnel: what was left and why, who duplicates whom, how near the pool comes to held-out sets."""
+"""The report's section on the funnel: rows after each step with reasons, pairs of duplicates, similarity of the pool to held-out sets."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from storage.store import Store
 from storage.tables import LATEST_RUN
 
 PAIRS = 6
-"""Pairs of duplicates that are shown of every step."""
+"""Most pairs of duplicates per step."""
 
 
 def funnel(store: Store, chart: Chart) -> dict[str, Any] | None:
-    """The latest run's funnel: rows left, reasons, examples, pairs of duplicates, nearness to held-out sets."""
+    """The funnel of the last run: remaining rows, reasons, examples, pairs of duplicates, similarity to held-out sets."""
     run = LATEST_RUN.format(table="funnel")
     rows = store.query(f"SELECT step, rows_in, kept, dropped, reasons, seconds FROM funnel WHERE run = {run} ORDER BY position")
     if rows.is_empty():

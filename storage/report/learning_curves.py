@@ -1,6 +1,6 @@
-"""Learning curves of the report: what each stage of the latest training wrote step by step, a chart a stage.
+"""Learning curves of the report: the step metrics of each stage of the latest training, one chart per stage.
 
-They are read from the files beside the models, which the store's tables do not hold; of a stage whose file is not there nothing is shown.
+The metrics are in files beside the models and not in tables. A stage whose file is missing is omitted.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from storage.store import Store
 
 _FILE = "metrics.jsonl"
 _SHOWN = {"sft": ("loss",), "rl": ("reward", "entropy", "idle_share")}
-"""By algorithm: the metrics that say how a stage went."""
+"""Algorithm -> metrics of the chart."""
 
 
 def curves(store: Store, chart: Chart) -> list[dict[str, Any]]:
-    """Of each stage, in the order of training: name, algorithm, steps, names of the metrics, chart."""
+    """For each stage in the order of training: name, algorithm, steps, names of the metrics, chart."""
     stages = store.query(
         f"""{chain_sql(LATEST_POLICY_SQL)}
             SELECT coalesce(s.name, s.stage_id), s.algorithm, p.path FROM trained t JOIN policies p USING (policy_id)

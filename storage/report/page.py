@@ -1,7 +1,7 @@
 """report.html: one self-contained file that shows what a store holds, made from the store alone.
 
-One idea: each section is a query and a chart or a table (`storage/report/sections.py`); a section whose tables are empty says that it has
-not been run. The page needs no network: the plotting library is inlined once, and the page's own content security policy forbids every
+One idea: each section is a query and a chart or a table (`storage/report/sections.py`); a section with empty tables says that its step has
+not run. The page needs no network: the plotting library is inlined once, and the page's own content security policy forbids every
 load. Text from the data is escaped by the template engine, and could not run if it were not: only the two scripts whose hashes the policy
 names may. It keeps no copy of the data beyond what it shows.
 """
@@ -33,7 +33,7 @@ def write_report(store: Store, path: Path | None = None) -> Path:
     target = Path(path) if path is not None else store.root.parent / "report.html"
     html = _html(store)
     with disk_errors("writing the report", target):
-        # half a surrogate pair, as a policy may write it, is no text in any encoding
+        # a policy may write half a surrogate pair, which no encoding accepts
         replace_atomically(target, lambda draft: draft.write_text(html, encoding="utf-8", errors="replace"))
     return target
 

@@ -89,7 +89,7 @@ _EIGHTHS_SQL = """(CASE t.successes WHEN 0 THEN 0 WHEN t.k THEN 8
 
 
 def tags(store: Store) -> Section:
-    """One heat map a probed policy, in the order of training: tasks by static difficulty and by successes, in eighths of their draws."""
+    """One heat map per probed policy, in the order of training: tasks by static difficulty and by successes, in eighths of their draws."""
     rows = store.query(
         f"""SELECT t.policy_id, t.purpose, coalesce({POLICY_NAME}, t.policy_id) AS policy, t.difficulty,
              {_EIGHTHS_SQL} AS successes, t.region, count(*) AS n
@@ -139,7 +139,7 @@ def _heat_map(rows: pl.DataFrame) -> dict[str, Any]:
 
 
 def ladder(store: Store, chart: Chart) -> Section:
-    """The policies of the latest training, from its first stage on, each as it was measured and judged last."""
+    """The policies of the latest training in order, each with its last measurements and gate decision."""
     chain = chain_sql(LATEST_POLICY_SQL)
     every = read_measurements(store)
     rows = every.filter(facet="all")
@@ -170,7 +170,7 @@ def _format_row(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _facet_tables(rows: pl.DataFrame) -> list[dict[str, Any]]:
-    """One a held-out set: a line a value of a facet, a cell a policy."""
+    """One table per held-out set: one row per value of a facet, one cell per policy."""
     names = rows.select("policy_id", "policy").unique(maintain_order=True)["policy"].to_list()
     return [
         {
@@ -186,7 +186,7 @@ def _facet_tables(rows: pl.DataFrame) -> list[dict[str, Any]]:
 
 
 def lineage(store: Store, chart: Chart) -> Section:
-    """The policy promoted last (else the last one): every stage behind it, and one raw query's way into it."""
+    """The policy promoted last (else the last one): the stages before it, and the path of one raw query to it."""
     last = f"""SELECT p.policy_id FROM policies p JOIN parts ON parts.part_id = p.part_id
         LEFT JOIN (SELECT policy_id, max(committed_at) AS promoted_at FROM promotions JOIN parts USING (part_id) WHERE passed GROUP BY 1) g
           ON g.policy_id = p.policy_id
@@ -231,7 +231,7 @@ def _flows(stages: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, int]]:
 
 
 def _paths(store: Store, policies: Sequence[str]) -> list[dict[str, Any]]:
-    """Raw queries with one of the tasks that came of them and the stage that trained on it, one a frame."""
+    """Raw queries, one per frame, each with one of its tasks and the stage that trained on it."""
     rows = store.query(
         """SELECT q.text, t.query_id, t.frame_id, t.task_id, t.intent, t.difficulty, i.kind, i.item_id, s.name AS stage, i.split
            FROM stages s JOIN release_items i ON i.release_id = s.release_id AND i.split = s.split JOIN tasks t USING (task_id)
@@ -244,7 +244,7 @@ def _paths(store: Store, policies: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def clusters(store: Store, chart: Chart) -> Section:
-    """Of each domain the best cluster of the last build first, executable ones before others; then the second of each, and so on."""
+    """Clusters of the last build: the best of each domain, executable ones first; then the second of each domain, and so on."""
     rows = store.query(
         f"""SELECT cluster_id, domain, world, tool_ids, edges FROM clusters WHERE part_id = {LAST_BUILD}
            ORDER BY row_number() OVER (PARTITION BY domain ORDER BY world IS NULL, rank, cluster_id), world IS NULL, rank, cluster_id"""
@@ -263,7 +263,7 @@ def clusters(store: Store, chart: Chart) -> Section:
 
 
 def samples(store: Store) -> list[dict[str, Any]]:
-    """Accepted trajectories that differ most plainly: the most complex of each domain and mode, domains and languages in turn."""
+    """A diverse choice of accepted trajectories: the most complex of each domain and mode, domains and languages in turn."""
     rows = store.query(
         """SELECT trajectory_id, task_id, domain, language, teacher, mode_coarse, complexity, messages FROM trajectories WHERE accepted
            QUALIFY row_number() OVER (PARTITION BY domain, mode_coarse ORDER BY complexity DESC, trajectory_id) = 1
