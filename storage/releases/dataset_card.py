@@ -156,7 +156,7 @@ def sources_of(store: Store, release_id: str) -> list[tuple[str, int]]:
 
 def _licences(store: Store, release_id: str, licences: Mapping[str, str]) -> str:
     rows = [(source, tasks, licences.get(source, UNSTATED)) for source, tasks in sources_of(store, release_id)]
-    own = store.query(
+    user_domains = store.query(
         """SELECT DISTINCT domain FROM worlds WHERE world IN (
              SELECT t.world FROM release_items i JOIN tasks t USING (task_id) WHERE i.release_id = ?
              UNION SELECT c.world FROM release_items i JOIN trajectories c ON c.trajectory_id = i.item_id WHERE i.release_id = ?)
@@ -164,8 +164,8 @@ def _licences(store: Store, release_id: str, licences: Mapping[str, str]) -> str
         [release_id] * 2,
     )["domain"].to_list()
     text = "Scripted conversations, and the worlds and tools that Headrace ships, are under Apache-2.0."
-    if own:
-        text += f" Not of Headrace, their licence {UNSTATED}: the worlds and tools of {', '.join(own)}."
+    if user_domains:
+        text += f" Not of Headrace, their licence {UNSTATED}: the worlds and tools of {', '.join(user_domains)}."
     return text + (" Raw queries came from:\n\n" + _table(("source", "tasks", "licence"), rows) if rows else "")
 
 

@@ -106,13 +106,13 @@ class Draw:
 class Report:
     """The result of one proposal.
 
-    asked: the requested cell.
+    requested: the requested cell.
     coarse: coarse mode of the accepted conversation.
     got: cell of the accepted conversation; None if it was not accepted.
     was_planned: whether a blueprint was found and executed.
     """
 
-    asked: Cell
+    requested: Cell
     coarse: str = ""
     got: Cell | None = None
     was_planned: bool = True
@@ -183,7 +183,7 @@ class Controller:
         """Counts one proposal. A cell, a (family, band) and a domain are hit if the accepted conversation lies in them.
 
         If no blueprint was found, the domain is not counted: the cause is the mode and the band."""
-        target, got = report.asked, report.got
+        target, got = report.requested, report.got
         at = self._at(target)
         self._by_cell.add(at, got == target)
         self._by_mode.add(at[1:], got is not None and (got.family, got.band) == (target.family, target.band))
