@@ -18,7 +18,7 @@ PIP := $(BIN)/python -m pip install --quiet -c constraints.txt $(if $(TORCH_INDE
 TEST_DATA := $(abspath $(or $(HEADRACE_TEST_DATA),$(dir $(firstword $(wildcard ../*/data/mcp_tools_toucan.jsonl.gz)))))
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-SLOW_MARKS := slow or server or ray or vllm or e2e
+SLOW_MARKS := slow or server or docker or ray or vllm or e2e
 
 .PHONY: help run test quick impacted dev bench up down lint wheel vllm clean
 
@@ -30,7 +30,7 @@ run: .venv/.ready-run  ## set up, then the whole pipeline on sample data (about 
 
 test: dev lint  ## set up, then every check and test
 	@$(MAKE) --no-print-directory vllm || echo "could not install vLLM: its tests will say that they are left out"
-	$(ONE_THREAD) $(BIN)/python -m pytest -n 2
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 3
 	$(MAKE) --no-print-directory wheel
 
 quick: .venv/.ready-test  ## lint, types, and the tests that an uncommitted change can break, nearest first, in 90 seconds

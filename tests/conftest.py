@@ -26,6 +26,8 @@ settings.register_profile("untimed", deadline=None)  # how long an example takes
 settings.load_profile("untimed")
 
 MARK = "HEADRACE_TEST_MARK"
+SERVICES = ("ray", "server", "docker", "")
+"""In the order in which their tests begin."""
 _BEGAN = time.monotonic()
 Serve = Callable[["Mock"], str]
 
@@ -50,7 +52,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests of the Prefect server and of Ray come first, because they take longest, and Ray's last of them: it starts on an idle machine.
+    """Tests of the Prefect server and of Ray come first, because they take longest, then those of Docker.
 
     Under a time limit the tests that are nearest to the uncommitted changes come first.
     """
@@ -58,7 +60,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         changed = changed_files(config.rootpath)
         items.sort(key=lambda item: distance(item.path.relative_to(config.rootpath), changed))
     else:
-        items.sort(key=lambda item: ["server", "ray", ""].index(service(item.path)))
+        items.sort(key=lambda item: SERVICES.index(service(item.path)))
 
 
 def changed_files(root: Path) -> set[Path]:
@@ -84,8 +86,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Shares tests among processes (`pytest -n 3`): the tests of a file stay together, so do all tests of Ray (there is one cluster) and
-    all of another service (few servers are started)."""
+    """Shares tests among processes (`pytest -n 3`): the tests of a file stay together, and so do all tests of one service, which is started
+    once."""
     from xdist.scheduler import LoadFileScheduling
 
     class Together(LoadFileScheduling):
@@ -98,9 +100,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @cache
 def service(file: Path) -> str:
-    """`ray` or `server`, where tests of the file want that; else empty."""
+    """The service that tests of the file want, of SERVICES; empty where they want none."""
     text = file.read_text()
-    return "ray" if "mark.ray" in text else "server" if "mark.server" in text else ""
+    return next((name for name in SERVICES if name and f"mark.{name}" in text), "")
 
 
 @pytest.fixture(scope="session")

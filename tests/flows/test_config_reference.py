@@ -139,7 +139,7 @@ def test_a_value_is_printed_as_in_its_file() -> None:
     assert "texts: [shop.yaml]" in reference(config, written={"texts": ["shop.yaml"], "inner": {"count": 1}})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.builds(
         Whole,

@@ -21,7 +21,7 @@ from storage.releases.release import manifest_of
 from storage.report.sections import tags as report_tags
 from storage.store import Store, part_id
 from tests.train.data.test_task_pool import origin
-from train.backends.base import run_stage
+from tests.train.in_process import run_here
 from train.cascade import Cascade, CascadeResult, run_cascade
 from train.config import CascadeConfig
 from train.data.task_pool import need, sources, what_it_shows
@@ -37,8 +37,8 @@ CONFIG = CascadeConfig(
     expert_budget=160,
     probe_tasks=60,
     draws=DrawsConfig(most=8),
-    eval_tasks=30,
-    eval_out_tasks=30,
+    eval_tasks=12,
+    eval_out_tasks=12,
     eval_samples=2,
     stages=STAGES,
 )
@@ -74,7 +74,7 @@ def store(tmp_path_factory) -> Store:
     tasks = {task.id: task for number in range(240) if (task := origin(number, rng))}
     store = Store(tmp_path_factory.mktemp("cascade") / "store")
     store.commit([store.write("tasks", part_id("tasks", ["origins"], {}, 1), tasks_frame(list(tasks.values())))])
-    result = run_cascade(store, CONFIG)
+    result = run_cascade(store, CONFIG, run=run_here)
     assert [policy.name for policy in result.policies] == ["sft1", "sft2", "rl"]
     return store
 
@@ -145,7 +145,7 @@ def test_a_cascade_of_two_stages_goes_from_the_seed_sft_to_rl(store, tmp_path):
     """Given a finished cascade, when the second SFT is left out, then only RL is trained, on what the probe of the first policy found."""
     own = copy_of(store, tmp_path)
     stages = [STAGES[0], {"name": "sft2", "skip": True}, STAGES[2] | {"parent": "sft1"}]
-    result = run_cascade(own, CascadeConfig.model_validate(CONFIG.model_dump() | {"stages": stages}))
+    result = run_cascade(own, CascadeConfig.model_validate(CONFIG.model_dump() | {"stages": stages}), run=run_here)
     assert [policy.name for policy in result.policies] == ["sft1", "rl"] and result.policies[0] == known_policy(own, "sft1")
     stage = own.query("SELECT input_policy_id, split, release_id FROM stages WHERE output_policy_id = ?", [result.policies[1].id]).row(0)
     assert stage[:2] == (result.policies[0].id, "rl")
@@ -161,7 +161,7 @@ def test_a_cascade_of_four_stages_goes_on_with_rl_by_another_loss(store, tmp_pat
 
     def noted(backend, spec, folder):
         trained.append(spec)
-        return run_stage(backend, spec, folder)
+        return run_here(backend, spec, folder)
 
     result = run_cascade(own, config, run=noted)
     assert [policy.name for policy in result.policies] == ["sft1", "sft2", "rl", "polish"] and len(result.passed) == 4
@@ -175,7 +175,7 @@ def test_a_later_and_weaker_policy_is_not_promoted(store):
     promoted = promoted_policy(store)
     weak = CONFIG.with_stage("sft1", max_steps=30).model_copy(update={"seed": 5})
     with pytest.raises(HeadraceError, match="split sft2 would be empty"):
-        run_cascade(store, weak)
+        run_cascade(store, weak, run=run_here)
     assert store.query("SELECT count(*) FROM promotions WHERE NOT passed").item() >= 1
     assert promoted_policy(store) == promoted
 
@@ -214,7 +214,7 @@ def test_more_samples_are_another_measurement(store):
     policy = promoted_policy(store)
     evaluate(store, CONFIG.model_copy(update={"eval_samples": 3}))
     samples = "SELECT samples FROM evaluations WHERE policy_id = ? AND use = 'eval_in' AND decoding = 'sampled' AND facet = 'all'"
-    assert sorted(store.query(samples, [policy.id])["samples"]) == [60, 90]
+    assert sorted(store.query(samples, [policy.id])["samples"]) == [2 * CONFIG.eval_tasks, 3 * CONFIG.eval_tasks]
 
 
 def test_every_measurement_tells_tasks_apart_by_world_language_difficulty_mode_and_intent(store):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import polars as pl
@@ -13,14 +14,23 @@ from filters.steps.selection import admit
 from filters.steps.selection.coverage import CoverageConfig
 from storage.errors import BadInput
 from storage.record_rows import tasks_frame
+from storage.records import Task
 from storage.store import Store, part_id
 from synth.haystack.generate import HaystackConfig, generate
 from synth.run.failure_targeting import read_focus
 from tests.synth.probed import drilled, probe, promote
 
 FOCUSED = FunnelConfig(ingest=IngestConfig(batch_rows=1000), coverage=CoverageConfig(keep=20, max_encoded=300, focus=1.0))
-TASKS = [task for task in drilled("retail", 800) if task.division == "probe"]
-FAILED = sorted({task.intent for task in TASKS})[::2]
+
+
+@cache
+def probe_tasks() -> list[Task]:
+    return [task for task in drilled("retail", 800) if task.division == "probe"]
+
+
+@cache
+def failed_intents() -> list[str]:
+    return sorted({task.intent for task in probe_tasks()})[::2]
 
 
 def log_of(folder: Path, rows: int) -> Path:
@@ -30,10 +40,10 @@ def log_of(folder: Path, rows: int) -> Path:
 def store_of(root: Path, policy: str = "policy-1") -> Store:
     """A store with a policy that wavers at every other intent of the shop."""
     store = Store(root)
-    store.commit([store.write("tasks", part_id("tasks", ["probe"], {}, 1), tasks_frame(TASKS))])
+    store.commit([store.write("tasks", part_id("tasks", ["probe"], {}, 1), tasks_frame(probe_tasks()))])
     promote(store, policy)
     for skill in (0.4, 1.0):
-        probe(store, policy, [task for task in TASKS if (task.intent in FAILED) == (skill < 1)], skill)
+        probe(store, policy, [task for task in probe_tasks() if (task.intent in failed_intents()) == (skill < 1)], skill)
     return store
 
 
@@ -52,7 +62,7 @@ def test_more_is_kept_of_what_fails_and_strata_keep_their_quotas(tmp_path: Path)
     before, now = (kept(store, curate(store, [log], config).run) for store, config in zip(stores, (plain, focused), strict=True))
 
     def failing(rows: pl.DataFrame) -> int:
-        return rows.filter(pl.col("world") == "retail", pl.col("intent").is_in(FAILED)).height
+        return rows.filter(pl.col("world") == "retail", pl.col("intent").is_in(failed_intents())).height
 
     assert now.height == before.height == 200
     assert 1.05 < failing(now) / failing(before) < 1.5

@@ -15,6 +15,8 @@ from tests.synth.conftest import PROVIDERS, provider_of
 from tests.synth.sandbox.arena import Arena
 from tests.synth.sandbox.escape_programs import ESCAPES, Escape
 
+pytestmark = pytest.mark.docker
+
 FULL_NAME = {"docker": "docker", "bwrap": "bubblewrap"}
 CASES = [
     pytest.param(which, escape, id=f"escape-{which}-{escape.id}")

@@ -27,6 +27,8 @@ from synth.sandbox.box import mark
 from synth.sandbox.docker import IMAGE, LABEL
 from tests.synth.sandbox import own_engine
 
+pytestmark = pytest.mark.docker
+
 LIMITS = Limits(memory_bytes=128 * 2**20, processes=32, disk_bytes=4 * 2**20, inodes=600, cpu_s=5, wall_s=10.0, output_bytes=2_000)
 EXECUTIONS = 200
 NAMES = st.text(st.characters(min_codepoint=33, exclude_characters="/", exclude_categories=("Cs",)), min_size=1, max_size=20).filter(

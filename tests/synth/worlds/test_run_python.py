@@ -16,6 +16,8 @@ from synth.sandbox.snippet import ALLOWED
 from synth.worlds.run_python import CODE_CHARS, LIMITS, STDOUT_CHARS, TOOL, CodeTool
 from synth.worlds.tool_cache import ToolCache
 
+pytestmark = pytest.mark.docker
+
 ENDS_ITS_BOX = """
 import random
 resource = random.__builtins__['__import__']('resource')

@@ -360,7 +360,7 @@ ANSWERS = st.one_of(
 
 
 @pytest.mark.slow
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=3, deadline=None)
 @example([[RARE, RARE], [RENAMED], [WORKSHOP], [WORKSHOP, generated(3)]])
 @given(st.lists(st.lists(ANSWERS, min_size=1, max_size=2), min_size=4, max_size=4))
 def test_whatever_is_kept_compiles_is_solvable_and_differs_from_all_before(scripts: list[list[str]]) -> None:
