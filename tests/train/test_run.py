@@ -283,7 +283,7 @@ def within(seconds: float, condition: Callable[[], bool]) -> bool:
 
 @pytest.mark.slow
 def test_whoever_waits_for_a_stage_is_told_its_steps(make_spec, tmp_path, monkeypatch):
-    monkeypatch.setattr(local, "_TELL_EVERY_S", 0.05)
+    monkeypatch.setattr(local, "_REPORT_EVERY_S", 0.05)
     reports: list[tuple[int, int, str]] = []
     long = SFT.model_copy(update={"max_steps": 200})
     run_stage(LocalBackend(), make_spec(tmp_path / "stage", sft=long), tmp_path / "stage", lambda *steps: reports.append(steps))
