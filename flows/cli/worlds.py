@@ -140,7 +140,7 @@ app.command("write")(write)
 
 def _print_world(world: type[SpecWorld], draws: int) -> None:
     from synth.tasks.assessment import assess
-    from synth.worlds.declarative.intents.computing import Computing
+    from synth.worlds.declarative.intents.computing import ComputeIntent
     from synth.writing.shapes import shape_of
 
     domain = world.domain
@@ -149,7 +149,7 @@ def _print_world(world: type[SpecWorld], draws: int) -> None:
     print_text(f"{world.name}: {domain.spec.head.about.en}")
     print_text(f"entities  {len(domain.entities)} ({rows}), {sum(entity.spec.rows for entity in domain.by_number):,} rows")
     print_text(f"tools     {len(world.tools)}: {', '.join(tool.name for tool in world.tools)}")
-    computing = sum(isinstance(intent, Computing) for intent in world.intents.values())
+    computing = sum(isinstance(intent, ComputeIntent) for intent in world.intents.values())
     print_text(f"rules     {rules}; intents {len(world.intents)}, {computing} of them compute with a program; shape {shape_of(world)}")
     for name, reason in world.unsolvable.items():
         print_text(f"left out  {name}: {reason}")

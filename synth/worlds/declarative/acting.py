@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from storage.records import JSON
-from synth.worlds.declarative.domain import MAX_DAYS, Act, Domain, Field, outside
+from synth.worlds.declarative.domain import MAX_DAYS, Act, Domain, Field, json_value
 from synth.worlds.declarative.state import State, shown_value
 
 MAX_NUMBER = 10**12
@@ -32,7 +32,7 @@ def failing(domain: Domain, act: Act, state: State, values: Mapping[str, Any]) -
             return f"give one of {', '.join(names)}"
     for condition in act.conditions:
         if not condition.test.run(state, values):
-            return condition.said(domain, state, values)
+            return condition.error_message(domain, state, values)
     totals: dict[tuple[int, str, int], float] = {}
     for transfer in act.transfers:
         (row, entity, place, name), amount = transfer.source, transfer.amount.run(state, values)
@@ -78,10 +78,10 @@ def perform(domain: Domain, act: Act, state: State, values: Mapping[str, Any]) -
         state.put(entity_made.number, (*row, key))
         shown_row = {each.name: shown_value(domain, each, row[each.place]) for each in entity_made.stored}
         changed.append({"id": key, "new": entity_made.name, **shown_row})
-    for kept in act.kept:
-        subject = "-".join(str(values[name]) for name in kept.by if values[name] is not None)
-        state.kept[kept.name, subject] = state.kept.get((kept.name, subject), 0) + kept.add.run(state, values)
-    if not (act.creations or act.kept):
+    for counter in act.counters:
+        subject = "-".join(str(values[name]) for name in counter.by if values[name] is not None)
+        state.kept[counter.name, subject] = state.kept.get((counter.name, subject), 0) + counter.add.run(state, values)
+    if not (act.creations or act.counters):
         subject = next(str(values[name]) for name in act.params if values[name] is not None)
         state.acts[act.name, subject] = state.acts.get((act.name, subject), 0) + 1
     return changed
@@ -90,9 +90,9 @@ def perform(domain: Domain, act: Act, state: State, values: Mapping[str, Any]) -
 def tell_fields(domain: Domain, act: Act, state: State, values: Mapping[str, Any]) -> dict[str, JSON]:
     """The reply of an action with `tells`, computed in the state after it."""
     fields: dict[str, JSON] = {}
-    for each in act.tells:
+    for each in act.result_fields:
         if each.value is not None:
-            fields[each.name] = outside(domain, each.value.type.kind, each.value.run(state, values))
+            fields[each.name] = json_value(domain, each.value.type.kind, each.value.run(state, values))
         else:
             given = next((values[name] for name in act.either.get(each.param, (each.param,)) if values[name] is not None), None)
             if given is not None:

@@ -1,7 +1,7 @@
-"""Which of a domain's intents are any good: each is tried in a few fixed seeds, drawn as the pipeline draws it.
+"""Which intents of a domain are admitted: each is drawn and solved in a few fixed seeds, as the pipeline does it.
 
-One idea: what cannot be drawn and solved nearly always is left out, with the reason, before anybody plans with it; so a task of an
-admitted domain is solvable. A spec with a business rule that is never in anybody's way, or without a single solvable act, is refused.
+One idea: an intent whose tasks can often not be drawn or solved is left out, with the reason, so tasks of an admitted domain are solvable.
+A spec is refused if a business rule forbids no task of its action, or an action can never be done.
 """
 
 from __future__ import annotations
@@ -13,28 +13,30 @@ from synth.worlds.base import Unsolvable
 from synth.worlds.declarative.domain import Domain
 from synth.worlds.declarative.intents.acts import ActIntent
 from synth.worlds.declarative.intents.base import SpecIntent
-from synth.worlds.declarative.intents.questions import Counting, Finding, QuestionIntent
-from synth.worlds.declarative.intents.row_references import Owned, Picked
-from synth.worlds.declarative.intents.spec_jobs import Scripted
+from synth.worlds.declarative.intents.questions import BestQuestion, CountQuestion, QuestionIntent
+from synth.worlds.declarative.intents.row_references import BestReference, OwnedReference, RowReference
+from synth.worlds.declarative.intents.spec_jobs import ScriptedIntent
 from synth.worlds.declarative.language.problems import Problem
 from synth.worlds.declarative.state import State, open_base
 
 SEEDS = (0, 1, 2, 4)
-"""Training seeds in which intents are tried: an act by ids, a rule in its way, or a job of the spec's own, until one suits; all others in
-some of them until one does not."""
+"""Training seeds in which intents are tried. Basic intents (an action by ids, a rule that forbids it, an intent of the spec) need one seed
+in which they can be solved; the others are tried in the first one to three seeds, and must be drawable in each."""
 
 
-def try_intent(domain: Domain, intents: Sequence[SpecIntent]) -> dict[str, str]:
-    """Why intents cannot be offered, by name."""
+def try_intents(domain: Domain, intents: Sequence[SpecIntent]) -> dict[str, str]:
+    """The intents that are not admitted, by name, with the reason."""
     refused: dict[str, str] = {}
     states = [State(open_base(domain, seed)) for seed in SEEDS]
     rng = random.Random(17)
     for intent in intents:
-        is_basic = isinstance(intent, Scripted) or (isinstance(intent, ActIntent) and (intent.against or intent.name == intent.act.name))
+        is_basic = isinstance(intent, ScriptedIntent) or (
+            isinstance(intent, ActIntent) and (bool(intent.against) or intent.name == intent.act.name)
+        )
         problem: str | None = None
         for at, state in enumerate(states[: len(SEEDS) if is_basic else _trials(intent)]):
-            problem = _problem(intent, state, rng, at, is_solved=at == 0 or bool(is_basic))
-            if (problem is None) == bool(is_basic):
+            problem = _problem(intent, state, rng, at, is_solved=at == 0 or is_basic)
+            if (problem is None) == is_basic:
                 break
         if problem is not None:
             refused[intent.name] = problem
@@ -42,22 +44,23 @@ def try_intent(domain: Domain, intents: Sequence[SpecIntent]) -> dict[str, str]:
 
 
 def _trials(intent: SpecIntent) -> int:
-    """In how many seeds an intent is tried: how its rows are named says how seldom there are such."""
-    finders = (
-        intent.finders.values()
-        if isinstance(intent, ActIntent)
-        else [intent.finder]
-        if isinstance(intent, (QuestionIntent, Finding))
-        else []
-    )
-    if any(isinstance(finder, Picked) for finder in finders):
+    """The number of seeds in which an intent is tried: more for references that fit few rows."""
+    references: list[RowReference] = []
+    if isinstance(intent, ActIntent):
+        references = [*intent.references.values()]
+    elif isinstance(intent, (QuestionIntent, BestQuestion)):
+        references = [intent.reference]
+    if any(isinstance(each, BestReference) for each in references):
         return 3
-    return 2 if isinstance(intent, Counting) or any(isinstance(finder, Owned) for finder in finders) else 1
+    return 2 if isinstance(intent, CountQuestion) or any(isinstance(each, OwnedReference) for each in references) else 1
 
 
 def _problem(intent: SpecIntent, state: State, rng: random.Random, at: int, *, is_solved: bool) -> str | None:
-    """Why an intent cannot be drawn in state number `at`, or the draw cannot be solved (where it `is_solved`): in the second state it has
-    its optional slots, where there are rows that have them all."""
+    """Why an intent cannot be drawn or solved in a state; None if it can.
+
+    at: number of the state; in the second one the draw has all optional slots if rows fit them.
+    is_solved: whether the draw is also solved.
+    """
     required = frozenset(slot.name for slot in intent.slots if slot.is_required)
     every = frozenset(slot.name for slot in intent.slots)
     slots = intent.draw(state, every, {}, rng) if at == 1 and every != required else None
@@ -74,22 +77,18 @@ def _problem(intent: SpecIntent, state: State, rng: random.Random, at: int, *, i
 
 
 def problems_of(domain: Domain, intents: Sequence[SpecIntent], refused: dict[str, str]) -> list[Problem]:
-    """What makes the whole spec unusable: a rule that traps nobody, or no act that can be done."""
+    """The problems for which the spec is refused: a rule that forbids no task, an intent of the spec or an action that fits no rows."""
     problems = []
     for intent in intents:
         if isinstance(intent, ActIntent) and intent.against and intent.name in refused:
             path = f"actions.{intent.act.name}.rules.{intent.against}"
-            problems.append(
-                Problem(
-                    path,
-                    f"no task with this rule in the way ({refused[intent.name]}); let some rows break it while all else about them fits",
-                )
-            )
-        if isinstance(intent, Scripted) and intent.name in refused:
+            reason = f"no task with this rule in the way ({refused[intent.name]}); let some rows break it while all else about them fits"
+            problems.append(Problem(path, reason))
+        if isinstance(intent, ScriptedIntent) and intent.name in refused:
             problems.append(Problem(f"intents.{intent.name}", f"can hardly ever be done ({refused[intent.name]}); let more rows fit it"))
-    able = [intent for intent in intents if intent.name not in refused]
-    acts = {intent.act.name for intent in able if isinstance(intent, ActIntent) and not intent.against}
-    acts |= {name for intent in able if isinstance(intent, Scripted) for name in intent.acts}
+    admitted = [intent for intent in intents if intent.name not in refused]
+    acts = {intent.act.name for intent in admitted if isinstance(intent, ActIntent) and not intent.against}
+    acts |= {name for intent in admitted if isinstance(intent, ScriptedIntent) for name in intent.acts}
     for name in domain.acts:
         if name not in acts:
             reason = refused.get(name, "it has no intent")

@@ -14,7 +14,7 @@ from typing import Any
 from storage.records import Tool
 from synth.worlds import run_python
 from synth.worlds.declarative.acting import Refused
-from synth.worlds.declarative.admission import problems_of, try_intent
+from synth.worlds.declarative.admission import problems_of, try_intents
 from synth.worlds.declarative.compiled_world import SpecWorld
 from synth.worlds.declarative.domain import Domain, system_prompt
 from synth.worlds.declarative.intents import intents_of
@@ -77,7 +77,7 @@ def _class(domain: Domain, raw: Any, name: str, where: str, files: Path | None) 
     code = run_python.TOOL.model_copy(update={"world": name, "server": f"{domain.name}-python{mark}", "domain": domain.name})
     intents = intents_of(domain)
     try:
-        refused = try_intent(domain, intents)
+        refused = try_intents(domain, intents)
     except (OverflowError, ValueError, Refused):
         raise SpecError([Problem("", "numbers grow out of all bounds; look at what is multiplied")], where) from None
     if problems := problems_of(domain, intents, refused):

@@ -18,7 +18,7 @@ from synth.worlds.declarative.common_names import possible_names
 from synth.worlds.declarative.domain import Domain
 from synth.worlds.declarative.intents.acts import ActIntent
 from synth.worlds.declarative.intents.base import SpecIntent, StateWorld
-from synth.worlds.declarative.intents.computing import Computing
+from synth.worlds.declarative.intents.computing import ComputeIntent
 from synth.worlds.declarative.state import State, open_base
 from synth.worlds.declarative.tools import Callee, error_observation
 from synth.worlds.run_python import missing, run_python
@@ -42,7 +42,7 @@ class SpecWorld(StateWorld):
     @classmethod
     def jobs(cls) -> tuple[Intent, ...]:
         """All intents; without a sandbox, only those that need no program."""
-        plain = tuple(intent for intent in cls.intents.values() if not isinstance(intent, Computing))
+        plain = tuple(intent for intent in cls.intents.values() if not isinstance(intent, ComputeIntent))
         return plain if len(plain) == len(cls.intents) or missing() else tuple(cls.intents.values())
 
     def reset(self, seed: int) -> None:
@@ -105,7 +105,7 @@ class SpecWorld(StateWorld):
         declared = self.intents[intent]
         if not isinstance(declared, ActIntent):
             return super().draw_such(intent, slot_names, rng, is_wanted)
-        return declared.draw_such(self.now, slot_names, rng, is_wanted)
+        return declared.draw(self.now, slot_names, {}, rng, is_wanted)
 
     def draw_entities(self, intent: str, slots: Mapping[str, JSON], rng: random.Random) -> dict[str, JSON]:
         fixed = {slot.name: slots[slot.name] for slot in self.intents[intent].slots if slot.name in slots and not slot.is_entity}

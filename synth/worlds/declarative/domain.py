@@ -1,7 +1,7 @@
-"""What a compiled spec is made of: entities and actions with references resolved and expressions compiled.
+"""The parts of a compiled spec: entities and actions with resolved references and compiled expressions.
 
-One idea: in a `Domain` nothing can fail any more (`resolve.py` makes it, or says everything that is wrong). Fields are known by their
-place in a row (a plain tuple), entities by their number, so that calls need no look-ups by name.
+One idea: a `Domain` has no errors, because `resolve.py` builds it or reports everything that is wrong. A field has a place in the row (a
+plain tuple) and an entity has a number, so calls need no look-ups by name.
 """
 
 from __future__ import annotations
@@ -19,16 +19,20 @@ from synth.worlds.declarative.language.read import Spec
 from synth.worlds.declarative.language.values import Words
 
 CREATED_DIGITS = 1
-"""Ids of rows that acts create have so many digits more than those of a fresh world."""
-
-
+"""Digits that ids of created rows have more than ids of a fresh world."""
 MAX_DAYS = 200_000
-"""How far a day may be from today, either way."""
+"""Most days between a date and today, before or after."""
 
 
 @dataclass(eq=False, slots=True)
 class Field:
-    """place: in the row; -1 where it is derived. words: of the values of a choice or name, by canonical value."""
+    """A field of an entity.
+
+    place: position in the row; -1 for a derived field.
+    words: names of the values of a choice or name, by canonical value.
+    starts: computes the value in a fresh world from the row's other fields; None if it is drawn.
+    derived: computes the value of a field that rows do not hold; None for a stored field.
+    """
 
     name: str
     spec: schema.FieldSpec
@@ -39,26 +43,27 @@ class Field:
     starts: Compiled | None = None
     derived: Compiled | None = None
     filter: str = field(init=False)
-    """How `search` filters by it: equal, max, min, only or none."""
+    """The filter of `search`: equal, max, min, only or none."""
 
     def __post_init__(self) -> None:
         usual = "none" if self.spec.detail else _FILTERS.get(self.spec.type, "equal")
         self.filter = self.spec.filter or usual
 
     def superlatives(self) -> dict[str, Words]:
-        """`asc` and `desc` with the superlative for the row that such an order puts first; empty where there is no such order."""
+        """Order (`asc`, `desc`) -> superlative of the row that this order puts first; empty if rows are not ordered by the field."""
         if not isinstance(self.spec, (schema.IntegerField, schema.NumberField, schema.MoneyField, schema.DateField, schema.TimeField)):
             return {}
         if self.spec.detail:
             return {}
-        is_usual = self.spec.type != "money" or any(self.name.endswith(word) for word in _PRICES)
+        is_usual = self.spec.type != "money" or self.name.endswith(PRICE_WORDS)
         usual = _SUPERLATIVES.get(self.spec.type, {}) if is_usual else {}
         low, high = self.spec.low or usual.get("low"), self.spec.high or usual.get("high")
         return {order: words for order, words in (("asc", low), ("desc", high)) if words is not None}
 
 
 _FILTERS = {"money": "max", "integer": "min", "number": "min", "time": "none", "date": "none"}
-_PRICES = ("price", "fee", "cost", "fare", "rent", "rate", "charge", "premium")
+PRICE_WORDS = ("price", "fee", "cost", "fare", "rent", "rate", "charge", "premium")
+"""Endings of the names of money fields that are prices."""
 _SUPERLATIVES: Mapping[str, Mapping[str, Words]] = {
     "money": {"low": Words(en="cheapest", zh="最便宜的"), "high": Words(en="most expensive", zh="最贵的")},
     "date": {"low": Words(en="earliest", zh="最早的"), "high": Words(en="latest", zh="最晚的")},
@@ -68,7 +73,12 @@ _SUPERLATIVES: Mapping[str, Mapping[str, Words]] = {
 
 @dataclass(eq=False, slots=True)
 class Entity:
-    """ids: of a fresh world. stored: fields that rows hold, in order of their places."""
+    """A kind of rows.
+
+    number: position in `Domain.by_number`.
+    ids: ids of a fresh world.
+    stored: fields that rows hold, in the order of their places.
+    """
 
     name: str
     number: int
@@ -99,7 +109,7 @@ class Entity:
         return rf"{self.prefix}\d{{{digits},{digits + CREATED_DIGITS}}}"
 
     def owners(self) -> tuple[Field, ...]:
-        """References to what these rows belong to."""
+        """The fields that refer to the owners of a row."""
         return tuple(each for each in self.fields.values() if isinstance(each.spec, schema.RefField) and each.spec.owned)
 
 
@@ -112,9 +122,9 @@ class Param:
     words: Mapping[str, Words]
     default: Any = None
     is_person: bool = False
-    """Whether it is the row of somebody who speaks of themselves."""
+    """Whether its row is a person who may be the user."""
     is_either: bool = False
-    """Whether another row may be given in its place."""
+    """Whether the caller may give another parameter instead (`Act.either`)."""
 
     @property
     def is_required(self) -> bool:
@@ -123,26 +133,29 @@ class Param:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A need or a rule. name: of a rule, else empty. message: what the tool says where it does not hold; worked_out: what stands in it, by
-    the text in its place."""
+    """A condition of an action: a need, or a business rule.
+
+    name: the name of a rule; empty for a need.
+    message: the tool's error if the condition is false.
+    placeholders: (text in the message, expression whose value replaces it).
+    """
 
     name: str
     test: Compiled
     message: str
     rule: spec_schema.Rule | None = None
-    worked_out: tuple[tuple[str, Compiled], ...] = ()
+    placeholders: tuple[tuple[str, Compiled], ...] = ()
 
-    def said(self, domain: Domain, state: Any, values: Mapping[str, Any]) -> str:
-        """The message, in a state."""
+    def error_message(self, domain: Domain, state: Any, values: Mapping[str, Any]) -> str:
         text = self.message
-        for place, value in self.worked_out:
-            text = text.replace(place, str(outside(domain, value.type.kind, value.run(state, values))))
+        for place, value in self.placeholders:
+            text = text.replace(place, str(json_value(domain, value.type.kind, value.run(state, values))))
         return text
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A field of the row that `row` leads to gets the value of `value`."""
+    """An action sets a field. row: the id of the row. value: the field's new value."""
 
     row: Compiled
     entity: int
@@ -153,7 +166,10 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """amount leaves one field and arrives at another: (row, entity, place, field) each."""
+    """An action moves an amount from one field to another.
+
+    source, target: (the id of the row, entity number, place, name of the field).
+    """
 
     amount: Compiled
     source: tuple[Compiled, int, int, str]
@@ -162,14 +178,15 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Creation:
+    """An action creates a row. entity: entity number. values: by place."""
+
     entity: int
     values: tuple[Compiled, ...]
-    """By place."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """A number that is kept of what was done: `add` more for what the parameters in `by` are."""
+class ActCounter:
+    """A number per subject that an action increases. by: the parameters whose values are the subject. add: the increase."""
 
     name: str
     by: tuple[str, ...]
@@ -177,8 +194,8 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """A value that a tool tells: a parameter as it was given (or whichever was), or what is worked out."""
+class ResultField:
+    """A field of a tool's result: the value of a parameter (or of the given one of `Act.either`), or of an expression."""
 
     name: str
     param: str = ""
@@ -187,9 +204,15 @@ class Told:
 
 @dataclass(eq=False, slots=True)
 class Act:
-    """An action. params: the row that it acts on first. either: whichever of some rows is given, by its name. kept: numbers that are kept
-    of it. tells: what its tool answers; nothing for the rows that changed. sights: what sets of its tests look at (`intents/sight.py`),
-    kept when first asked for."""
+    """An action.
+
+    on: the entity of the row that it acts on; None if there is none.
+    params: by name; the row that it acts on comes first.
+    either: name -> parameters of which exactly one is given.
+    counters: numbers that it increases.
+    result_fields: the result of its tool; if empty, the result is the rows that changed.
+    required_rows: cache of `intents/required_observations.py`: the rows that sets of its tests use.
+    """
 
     name: str
     number: int
@@ -201,14 +224,21 @@ class Act:
     transfers: tuple[Transfer, ...] = ()
     creations: tuple[Creation, ...] = ()
     either: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    kept: tuple[Kept, ...] = ()
-    tells: tuple[Told, ...] = ()
-    sights: dict[tuple[Part, ...], Any] = field(default_factory=dict)
+    counters: tuple[ActCounter, ...] = ()
+    result_fields: tuple[ResultField, ...] = ()
+    required_rows: dict[tuple[Part, ...], Any] = field(default_factory=dict)
 
 
 @dataclass(eq=False, slots=True)
 class Domain:
-    """digest: of what the spec says: 16 hex digits."""
+    """A compiled spec.
+
+    digest: 16 hex digits, a hash of the spec's content.
+    by_number: entities by their number.
+    public: names of tools and parameters for callers (`naming.py`), by their names in the spec.
+    kinds: cache of slot kinds by name.
+    jobs: the intents that the spec defines (`job_steps.py`).
+    """
 
     name: str
     spec: Spec
@@ -217,37 +247,33 @@ class Domain:
     acts: dict[str, Act]
     today: date
     by_number: tuple[Entity, ...] = ()
-    """Entities by their number."""
     public: Mapping[str, Any] = field(default_factory=dict)
-    """How tools and their parameters are called from outside (`naming.py`), by their names inside."""
     kinds: dict[str, SlotKind] = field(default_factory=dict)
-    """Kinds of slots by name, made when they are first asked for."""
     jobs: tuple[Any, ...] = ()
-    """Intents of the spec's own (`job_steps.py`)."""
 
     def id_key(self, entity: Entity) -> str:
-        """Under which tools show the id of a row."""
+        """The key of a row's id in tool results."""
         return entity.name if self.spec.head.naming.row_ids == "entity" else "id"
 
     def iso(self, days: int) -> str:
-        """A day, counted from the domain's today, as text."""
+        """The ISO date of a day. days: after the domain's today."""
         return (self.today + timedelta(days=max(-MAX_DAYS, min(MAX_DAYS, days)))).isoformat()
 
 
-def outside(domain: Domain, kind: str, value: Any) -> Any:
-    """A value of an expression as a call or an observation carries it."""
+def json_value(domain: Domain, kind: str, value: Any) -> Any:
+    """An expression's value as calls and observations contain it."""
     if kind == "date":
         return domain.iso(value)
     return round(value, 2) if isinstance(value, float) else value
 
 
 def is_searched(entity: Entity, filters: Sequence[Field]) -> bool:
-    """Whether a search tells how many rows have these values."""
+    """Whether a search can count the rows with given values of these fields."""
     return "search" in entity.spec.tools and all(each.filter == "equal" for each in filters)
 
 
 def listing_for(entity: Entity, filters: Sequence[Field]) -> Field | None:
-    """The owner whose list shows all rows with these values."""
+    """The owner field whose list shows all rows with given values of these fields; None if there is none."""
     if any(each.spec.detail for each in filters):
         return None
     return next((each for each in entity.owners() if each in filters), None)
@@ -264,7 +290,7 @@ def filter_name(field: Field) -> str:
 
 
 def system_prompt(domain: Domain) -> str:
-    """What every conversation opens with: what the business is, what day it is, and what it forbids; or what the spec says itself."""
+    """The system message of every conversation: the spec's own, else the business, the day, and the rules."""
     spec = domain.spec
     if spec.head.prompt is not None:
         return spec.head.prompt

@@ -1,20 +1,21 @@
-"""How people ask for the jobs of a domain: English and Chinese templates from nouns, verbs, labels and phrases.
+"""Request templates of a domain's intents, in English and Chinese, from nouns, verbs, labels and phrases of the spec.
 
-One idea: a job's templates are put together from how its rows are called (`row_references.py`), what is asked or done, and a handful of
-ways to ask anybody anything; the first of each list is the plainest and doubles as the short wording. What a spec says itself (`says`)
-stands beside ours. `Wording` is the whole in the form of a `families.yaml`.
+One idea: a template combines the phrases of the rows (`row_references.py`), the words of the question or action, and a few sentence forms;
+the first of each list is the plainest, and is also the short wording. Templates of the spec itself (`says`) are added. `Wording` has all of
+them in the form of a `families.yaml`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from storage.records import Language
 from synth.worlds.declarative.common_names import participle_of
-from synth.worlds.declarative.domain import Act, Domain, Entity, Param, outside
+from synth.worlds.declarative.domain import Act, Domain, Entity, Param, json_value
 from synth.worlds.declarative.intents.base import SpecIntent
-from synth.worlds.declarative.intents.row_references import Finder, Way
+from synth.worlds.declarative.intents.row_references import IdReference, Phrase, RowReference
 from synth.worlds.declarative.language import schema
 from synth.worlds.declarative.language.values import Words
 
@@ -37,16 +38,22 @@ def join_lead(lead: str, text: str, language: Language) -> str:
     return f"{lead}, {text}" if language == "en" else f"{lead}，{text}"
 
 
-def questions(ways: Iterable[Way], language: Language, ending: str = "") -> list[str]:
-    """Templates that ask for what `{}` in a way's noun phrase says."""
-    return [join_lead(lead, form.replace("{}", text) + ending, language) for form in _QUESTIONS[language] for lead, text in ways]
+def questions(phrases: Sequence[Phrase], language: Language, ending: str = "") -> list[str]:
+    """Templates that ask for the values which the phrases name."""
+    return [join_lead(lead, form.replace("{}", text) + ending, language) for form in _QUESTIONS[language] for lead, text in phrases]
+
+
+def with_object(verb: str, target: str, language: Language) -> str:
+    """The verb with its object: in place of `_`, else after it."""
+    gap = " " if language == "en" and target else ""
+    return verb.replace("_", target) if "_" in verb else f"{verb}{gap}{target}"
 
 
 # ---- acts -------------------------------------------------------------------------------------------------------------------------
 
 
 def object_of(act: Act) -> str | None:
-    """The parameter that a request has as the verb's object: the row acted on, else the first row that is nobody."""
+    """The parameter that is the verb's object: the row acted on, else the first row that is no person."""
     if act.on is not None:
         return act.on.name
     for param in act.params.values():
@@ -56,39 +63,43 @@ def object_of(act: Act) -> str | None:
 
 
 def subject_of(act: Act) -> str | None:
-    """The parameter that names for whom it is done: somebody whom no phrase of the spec puts elsewhere in the sentence."""
+    """The parameter with the person for whom the action is done; None if the spec has a phrase for each person."""
     persons = (param.name for param in act.params.values() if param.is_person and param.spec.phrase is None)
     return next((name for name in persons if name != object_of(act)), None)
 
 
-def act_wordings(domain: Domain, act: Act, finders: Mapping[str, Finder], language: Language) -> list[str]:
-    """Requests for an act whose rows are named in these ways."""
+def act_templates(domain: Domain, act: Act, references: Mapping[str, RowReference], language: Language) -> list[str]:
+    """Templates of requests for an action."""
     target, subject = object_of(act), subject_of(act)
     templates: list[str] = []
-    ways = finders[target].ways(language) if target is not None else [("", "")]
+    phrases = references[target].phrases(language) if target is not None else [("", "")]
     for form in ORDERS[language]:
         if subject is not None and language == "en" and form.endswith("for me"):
             continue
-        for lead, subject_form in ways:
-            command = form.replace("{}", _command(domain, act, finders, target, subject_form, subject, language))
-            templates += _with_subject(domain, act, subject, finders, lead, command, language)
-    spec_templates = [each[language] for each in act.spec.says] if all(each.is_by_id for each in finders.values()) else []
-    return [*templates, *spec_templates]
+        for lead, target_phrase in phrases:
+            command = form.replace("{}", _command(domain, act, references, target, target_phrase, subject, language))
+            templates += _with_subject(references[subject] if subject is not None else None, lead, command, language)
+    are_by_id = all(isinstance(each, IdReference) for each in references.values())
+    return [*templates, *(each[language] for each in act.spec.says if are_by_id)]
 
 
 def _command(
-    domain: Domain, act: Act, finders: Mapping[str, Finder], target: str | None, target_form: str, subject: str | None, language: Language
+    domain: Domain,
+    act: Act,
+    references: Mapping[str, RowReference],
+    target: str | None,
+    target_phrase: str,
+    subject: str | None,
+    language: Language,
 ) -> str:
-    verb = act.spec.verb[language]
-    gap = " " if language == "en" and target_form else ""
-    text = verb.replace("_", target_form) if "_" in verb else f"{verb}{gap}{target_form}"
+    text = with_object(act.spec.verb[language], target_phrase, language)
     for param in act.params.values():
         if param.name in (target, subject):
             continue
         phrase = _phrase(param, language)
-        if param.name in finders:
+        if param.name in references:
             noun = domain.entities[param.type.entity].noun[language] + (" " if language == "en" else "")
-            phrase = phrase.replace(f"{noun}_", "_").replace("_", finders[param.name].ways(language)[-1][1])
+            phrase = phrase.replace(f"{noun}_", "_").replace("_", references[param.name].phrases(language)[-1][1])
         else:
             phrase = phrase.replace("_", f"{{{param.name}}}")
         phrase = f" {phrase}" if language == "en" else f"，{phrase}"
@@ -97,7 +108,7 @@ def _command(
 
 
 def _phrase(param: Param, language: Language) -> str:
-    """How a parameter's value, which stands at _, is said."""
+    """The words of a parameter; `_` is the place of its value."""
     if param.spec.phrase is not None:
         return param.spec.phrase[language]
     label, unit = param.label[language], getattr(param.spec, "unit", "")
@@ -112,34 +123,32 @@ def _phrase(param: Param, language: Language) -> str:
     return f"with {label} _" if language == "en" else f"{label}_"
 
 
-def _with_subject(
-    domain: Domain, act: Act, subject: str | None, finders: Mapping[str, Finder], lead: str, command: str, language: Language
-) -> list[str]:
-    """The command with who wants it: "I am m012, ..." and "... for member m012"."""
+def _with_subject(subject: RowReference | None, lead: str, command: str, language: Language) -> list[str]:
+    """The command with the person for whom it is done: "I am m012, ..." and "... for member m012"."""
     if subject is None:
         return [join_lead(lead, command, language)]
-    subject_form = finders[subject].ways(language)[-1][1]
-    bare = "".join(f"{{{slot.name}}}" for slot, _ in finders[subject].slots if slot.is_entity)
+    phrase = subject.phrases(language)[-1][1]
+    bare = "".join(f"{{{slot.name}}}" for slot, _ in subject.slots if slot.is_entity)
     if language == "en":
-        return [join_lead(f"I am {bare}", command, language), join_lead(lead, f"{command} for {subject_form}", language)]
-    return [join_lead(f"我是{bare}", command, language), join_lead(lead, f"为{subject_form}办理：{command}", language)]
+        return [join_lead(f"I am {bare}", command, language), join_lead(lead, f"{command} for {phrase}", language)]
+    return [join_lead(f"我是{bare}", command, language), join_lead(lead, f"为{phrase}办理：{command}", language)]
 
 
 def done_words(act: Act, entity: Entity | None, key: str, language: Language) -> str:
-    """The answer once it is done."""
+    """The answer after an action that has no reply in the spec."""
     target = "" if entity is None else f"{entity.noun.en} {key}" if language == "en" else f"{entity.noun.zh}{key}"
     if language == "zh":
         verb = act.spec.done.zh if act.spec.done is not None else act.spec.verb.zh
-        text = verb.replace("_", target) if "_" in verb else f"{verb}{target}"
-        return f"已{text.removeprefix('已')}。"
+        return f"已{with_object(verb, target, language).removeprefix('已')}。"
     done = act.spec.done.en if act.spec.done is not None else participle_of(act.spec.verb.en)
-    text = done.replace("_", target) if "_" in done else f"{done} {target}".strip()
-    return f"I have {text}."
+    return f"I have {with_object(done, target, language)}."
 
 
 def reply(domain: Domain, act: Act, values: Mapping[str, Any], language: Language, reply_words: Words | None = None) -> str:
-    """What one says once an act is done: `own`, else what the spec says, else that it is done. values: of its parameters, None for a row
-    that is not given."""
+    """The answer after an action: `reply_words`, else the action's reply in the spec, else `done_words`.
+
+    values: of the parameters; None for a row that is not given.
+    """
     words = reply_words or act.spec.reply
     if words is None:
         target = object_of(act)
@@ -152,18 +161,18 @@ def reply(domain: Domain, act: Act, values: Mapping[str, Any], language: Languag
 
 
 def _spoken_value(domain: Domain, param: Param, value: Any, language: Language) -> str:
-    return param.words[value][language] if value in param.words else str(outside(domain, param.type.kind, value))
+    return param.words[value][language] if value in param.words else str(json_value(domain, param.type.kind, value))
 
 
 def fill(words: Words, values: Mapping[str, Any], language: Language) -> str:
-    """Words with what stands in braces filled in."""
+    """The words with values in place of the names in braces."""
     text = words[language]
     for name, value in values.items():
         text = text.replace(f"{{{name}}}", str(value))
     return text
 
 
-# ---- the whole --------------------------------------------------------------------------------------------------------------------
+# ---- all wordings of a domain -----------------------------------------------------------------------------------------------------
 
 OPENERS: Mapping[Language, Sequence[str]] = {
     "en": [
@@ -185,41 +194,37 @@ CLOSERS: Mapping[Language, Sequence[str]] = {
 
 
 class Wording(Mapping[str, Any]):
-    """All wordings of a domain, as a `families.yaml` has them; put together when they are first read."""
+    """All wordings of a domain, in the form of a `families.yaml`; built when they are first read."""
 
     def __init__(self, domain: Domain, intents: Sequence[SpecIntent]) -> None:
         self._domain, self._intents = domain, intents
-        self._made: dict[str, Any] | None = None
 
     def __getitem__(self, key: str) -> Any:
-        return self._all()[key]
+        return self._families[key]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._all())
+        return iter(self._families)
 
     def __len__(self) -> int:
-        return len(self._all())
+        return len(self._families)
 
-    def _all(self) -> dict[str, Any]:
-        if self._made is None:
-            self._made = _wording_of(self._domain, self._intents)
-        return self._made
-
-
-def _wording_of(domain: Domain, intents: Sequence[SpecIntent]) -> dict[str, Any]:
-    kinds = {kind for intent in intents for kind in intent.kinds}
-    worded = {intent.name: {language: list(dict.fromkeys(texts)) for language, texts in intent.wordings().items()} for intent in intents}
-    return {
-        "intents": worded,
-        "canonical": {name: {language: texts[:2] for language, texts in each.items()} for name, each in worded.items()},
-        "kinds": {kind: styles for kind, styles in _kinds(domain).items() if kind in kinds},
-        "openers": OPENERS,
-        "closers": CLOSERS,
-    }
+    @cached_property
+    def _families(self) -> dict[str, Any]:
+        kinds = {kind for intent in self._intents for kind in intent.kinds}
+        templates = {
+            intent.name: {language: list(dict.fromkeys(texts)) for language, texts in intent.wordings().items()} for intent in self._intents
+        }
+        return {
+            "intents": templates,
+            "canonical": {name: {language: texts[:2] for language, texts in each.items()} for name, each in templates.items()},
+            "kinds": {kind: phrases for kind, phrases in _kind_phrases(self._domain).items() if kind in kinds},
+            "openers": OPENERS,
+            "closers": CLOSERS,
+        }
 
 
-def _kinds(domain: Domain) -> dict[str, Any]:
-    """How roles leave values open, by slot kind: rows, and parameters that need not be given at once."""
+def _kind_phrases(domain: Domain) -> dict[str, Any]:
+    """The phrases that leave a value open or ask for it, by slot kind: rows, fields, and parameters."""
     phrases: dict[str, Any] = {}
     for entity in domain.by_number:
         en, zh, measure = entity.noun.en, entity.noun.zh, entity.spec.measure

@@ -278,7 +278,7 @@ class State:
         acts: dict[str, dict[str, int]] = {}
         for (act, key), times in self.acts.items():
             acts.setdefault(act, {})[key] = times
-        totals: dict[str, dict[str, int]] = {each.name: {} for act in domain.acts.values() for each in act.kept}
+        totals: dict[str, dict[str, int]] = {each.name: {} for act in domain.acts.values() for each in act.counters}
         for (name, key), number in self.kept.items():
             totals[name][key] = number
         return out | {"acts": acts} | totals

@@ -271,7 +271,7 @@ def actor(domain: Domain, act: Act) -> Callee:
         problem = failing(domain, act, state, whole)
         if problem is not None:
             raise Refused(problem)
-        if act.tells:
+        if act.result_fields:
             perform(domain, act, state, whole)
             return _encode(tell_fields(domain, act, state, whole))
         called = domain.public[act.name].tool if domain.public else act.name

@@ -1,8 +1,8 @@
-"""What all jobs in a spec world share: slots and their kinds, facts and evidence, and a plan while it is being made.
+"""Base class of the intents of a compiled domain, with the parts that they share: slot kinds, facts, evidence, and the draft of a plan.
 
-One idea: a job is a *way of naming* rows (`row_references.py`) together with a *goal* (a question, an act, a refusal); every intent here is
-such a pair, so a domain gets its intents by combining, and no code is written or generated for one of them. Evidence is a piece of what a
-tool writes (`"id":"l012"`, `"renewals":2`): it was shown or it was not.
+One idea: an intent is a *reference* to rows (`row_references.py`) together with a *goal* (a question, an action, a refusal), so a domain
+gets its intents by combining the two, and no code is generated. Evidence is a pair that a tool prints (`"id":"l012"`, `"renewals":2`): an
+observation either contains it or does not.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import gcd
-from typing import Any
+from typing import Any, NamedTuple
 
 from storage.records import JSON, Call, Fact, Language, Plan, Success
 from synth.text.slot_kinds import Date, Identifier, Quantity, SlotKind, Vocabulary
@@ -26,153 +26,189 @@ from synth.worlds.declarative.language.values import Words
 from synth.worlds.declarative.state import State, clock_steps, number_steps, shown_value
 
 Slots = Mapping[str, JSON]
+NamedKind = tuple[str, SlotKind]
+KindedSlot = tuple[Slot, SlotKind]
+_LANGUAGES: tuple[Language, ...] = ("en", "zh")
+
+
+class Step(NamedTuple):
+    """A call of a plan. tool: its name in the spec. parents: indices of the earlier calls whose results it uses."""
+
+    tool: str
+    parents: tuple[int, ...] = ()
 
 
 def misfit(detail: str) -> Unsolvable:
+    """The error for slots that do not fit the state."""
     return Unsolvable("misfit", detail)
 
 
-def say(language: Language, english: str, chinese: str) -> str:
+def text_in(language: Language, english: str, chinese: str) -> str:
     return english if language == "en" else chinese
 
 
-# ---- kinds of slots -----------------------------------------------------------------------------------------------------------------
+# ---- slots --------------------------------------------------------------------------------------------------------------------------
 
 
-def id_kind(domain: Domain, entity: Entity) -> tuple[str, SlotKind]:
+def make_slot(name: str, kind: NamedKind, *, is_required: bool = True, is_entity: bool = False) -> KindedSlot:
+    return Slot(name, kind[0], is_required, is_entity), kind[1]
+
+
+def id_kind(domain: Domain, entity: Entity) -> NamedKind:
+    """The kind of a slot that holds the id of a row."""
     if entity.name not in domain.kinds:
         domain.kinds[entity.name] = Identifier(entity.pattern, entity.ids)
     return entity.name, domain.kinds[entity.name]
 
 
-def words_kind(name: str, words: Mapping[str, Words]) -> tuple[str, SlotKind]:
+def words_kind(name: str, words: Mapping[str, Words]) -> NamedKind:
     return name, Vocabulary({key: each.names() for key, each in words.items()})
 
 
-def value_kind(domain: Domain, owner: str, of: Field | Param) -> tuple[str, SlotKind]:
-    """The kind of a slot that holds a value of a field or parameter. owner: the entity or act that it belongs to."""
-    if of.type.kind == "ref":
-        return id_kind(domain, domain.entities[of.type.entity])
-    name = f"{owner}.{of.name}"
+def value_kind(domain: Domain, owner: str, field: Field | Param) -> NamedKind:
+    """The kind of a slot that holds a value of a field or parameter. owner: its entity or action."""
+    if field.type.kind == "ref":
+        return id_kind(domain, domain.entities[field.type.entity])
+    name = f"{owner}.{field.name}"
     if name not in domain.kinds:
-        domain.kinds[name] = _kind(domain, name, of)
+        domain.kinds[name] = _kind(domain, name, field)
     return name, domain.kinds[name]
 
 
-def _kind(domain: Domain, name: str, of: Field | Param) -> SlotKind:
-    spec = of.spec
-    if of.type.kind in ("choice", "name"):
-        return words_kind(name, of.words)[1]
-    if of.type.kind == "flag":
-        want = getattr(spec, "want", None) or of.label
-        return Vocabulary({"yes": want.names()})
+def _kind(domain: Domain, name: str, field: Field | Param) -> SlotKind:
+    spec: Any = field.spec
+    if field.type.kind in ("choice", "name"):
+        return words_kind(name, field.words)[1]
+    if field.type.kind == "flag":
+        return Vocabulary({"yes": (getattr(spec, "want", None) or field.label).names()})
     if isinstance(spec, (schema.DateField, schema.DateParam)):
         is_bare = spec.phrase is not None and not spec.phrase.en.startswith("_")
         return Date(spec.last, domain.today, is_bare)
     if isinstance(spec, (schema.TimeField, schema.TimeParam)):
-        return Vocabulary({step: {"en": step, "zh": step} for step in clock_steps(spec.first, spec.last)})
-    return _quantity(domain, spec)
+        return clock_kind(spec.first, spec.last)
+    return Quantity(unit_of(domain, spec), spec.min, spec.max, usual_values(spec))
 
 
-def _quantity(domain: Domain, spec: Any) -> Quantity:
-    unit = domain.spec.head.currency if isinstance(spec, (schema.MoneyField, schema.MoneyParam)) else spec.unit
-    return Quantity(unit, spec.min, spec.max, grid(spec))
+def clock_kind(first: str, last: str) -> Vocabulary:
+    return Vocabulary({step: {"en": step, "zh": step} for step in clock_steps(first, last)})
 
 
-_SAID = 16
-"""Different numbers that requests say of one quantity."""
+def unit_of(domain: Domain, spec: Any) -> str:
+    """The unit of a number field, parameter or kind."""
+    is_money = isinstance(spec, (schema.MoneyField, schema.MoneyParam))
+    return domain.spec.head.currency if is_money else getattr(spec, "unit", "count")
 
 
-def grid(spec: Any) -> tuple[float, ...]:
-    """The values of a quantity that people say: its steps, thinned out."""
+_USUAL_VALUES = 16
+"""Different values of one quantity in requests."""
+
+
+def usual_values(spec: Any) -> tuple[float, ...]:
+    """The values of a quantity that requests contain: at most 16 of its steps, evenly spaced."""
     if isinstance(spec, (schema.NumberField, schema.NumberParam)):
         steps: Sequence[float] = number_steps(spec.min, spec.max, spec.step)
     else:
         steps = range(spec.min, spec.max + 1, spec.step)
-    return tuple(steps) if len(steps) <= _SAID else tuple(steps[at * (len(steps) - 1) // (_SAID - 1)] for at in range(_SAID))
+    if len(steps) <= _USUAL_VALUES:
+        return tuple(steps)
+    return tuple(steps[at * (len(steps) - 1) // (_USUAL_VALUES - 1)] for at in range(_USUAL_VALUES))
 
 
-def plain(kind: SlotKind, value: JSON, language: Language) -> str:
-    """The plainest spelling of a value."""
-    return value_spellings(kind, value, language)[0]
+def expression_value(kind: str, value: JSON) -> Any:
+    """A slot's value as expressions use it."""
+    return value == "yes" if kind == "flag" else value
 
 
-def answer_text(domain: Domain, of: Field, value: Any, language: Language) -> str:
+# ---- drawing ------------------------------------------------------------------------------------------------------------------------
+
+
+def given_or_drawn(given: Slots, name: str, choices: Iterable[JSON], rng: random.Random) -> JSON:
+    """The given value of a slot, else one of the choices."""
+    return given[name] if name in given else rng.choice(list(choices))
+
+
+def random_order(values: Sequence[Any], rng: random.Random) -> Iterator[Any]:
+    """Every value once, lazily: from a random position in steps of a random size that has no common divisor with the length."""
+    count = len(values)
+    if count < 2:
+        yield from values
+        return
+    at, step = int(rng.random() * count), 1 + int(rng.random() * (count - 1))
+    while gcd(step, count) != 1:
+        step += 1
+    for _ in range(count):
+        yield values[at]
+        at = (at + step) % count
+
+
+# ---- answers, facts and evidence ----------------------------------------------------------------------------------------------------
+
+
+def answer_text(domain: Domain, field: Field, value: Any, language: Language) -> str:
     """A field's value in an answer."""
-    if of.type.kind in ("choice", "name"):
-        return of.words[value][language]
-    if of.type.kind == "flag":
-        return say(language, "yes" if value else "no", "是" if value else "否")
-    if of.type.is_number:
-        unit = domain.spec.head.currency if isinstance(of.spec, schema.MoneyField) else getattr(of.spec, "unit", "count")
-        return value_spellings(Quantity(unit, 0, 0, ()), value, language)[0]
-    return str(shown_value(domain, of, value))
+    if field.type.kind in ("choice", "name"):
+        return field.words[value][language]
+    if field.type.kind == "flag":
+        return text_in(language, "yes" if value else "no", "是" if value else "否")
+    if field.type.is_number:
+        return quantity_text(unit_of(domain, field.spec), value, language)
+    return str(shown_value(domain, field, value))
 
 
-# ---- facts ------------------------------------------------------------------------------------------------------------------------
+def quantity_text(unit: str, value: float, language: Language) -> str:
+    return value_spellings(Quantity(unit, 0, 0, ()), value, language)[0]
+
+
+def answer_fact(domain: Domain, field: Field, value: Any, rivals: Iterable[Any] = ()) -> Fact:
+    """What an answer must contain of a field.
+
+    rivals: wrong values, which it must not contain: those of other rows, or of other fields of the same type. Of a choice, the rivals are
+    its other values, except those that its own names or the field's label contain: the answer may contain the label.
+    """
+    kind = field.type.kind
+    if kind == "choice":
+        names = field.words[value]
+        own_texts = (*{names.en.casefold(), names.zh, value}, field.label.en.casefold(), field.label.zh)
+        others = [each[language] for key, each in field.words.items() if key != value for language in _LANGUAGES]
+        distinct = tuple(other for other in others if not any(other.casefold() in text for text in own_texts))
+        return Fact(kind="word", value=names.en, alternatives=(names.zh, value), rivals=distinct)
+    if kind == "name":
+        return Fact(kind="name", value=value, alternatives=(field.words[value].zh,))
+    text = str(shown_value(domain, field, value))
+    others = sorted({str(shown_value(domain, field, other)) for other in rivals} - {text})
+    if field.type.is_number:
+        number_kind = "price" if isinstance(field.spec, schema.MoneyField) else "number"
+        return Fact(kind=number_kind, value=text, rivals=tuple(other for other in others if float(other) != float(text)))
+    return Fact(kind={"date": "date", "time": "time", "ref": "id"}[kind], value=text, rivals=tuple(others))
 
 
 @lru_cache(maxsize=65536, typed=True)
-def piece(name: str, value: JSON) -> Fact:
-    """Evidence that a tool has written this key with this value."""
+def field_fact(name: str, value: JSON) -> Fact:
+    """Evidence that a tool printed this key with this value."""
     return pair_fact(f'"{name}"', json.dumps(value, ensure_ascii=False))
 
 
 @lru_cache(maxsize=65536)
 def row_fact(key: str) -> Fact:
-    """Evidence that a row was looked at."""
+    """Evidence that a tool printed a row."""
     return pair_fact('"id"', f'"{key}"')
 
 
 def pair_fact(name: str, value: str) -> Fact:
-    """A pair of a JSON object, as our tools write it and as others might."""
+    """A pair of a JSON object, without and with a space after the colon."""
     return Fact(kind="word", value=f"{name}:{value}", alternatives=(f"{name}: {value}",))
 
 
-def count_fact(result: Fact, listed: Fact | None) -> Fact:
-    """Evidence that so many were found, or that all of an owner's were listed."""
-    return (
-        result if listed is None else result.model_copy(update={"alternatives": (*result.alternatives, listed.value, *listed.alternatives)})
-    )
-
-
-def fact(domain: Domain, of: Field, value: Any, rivals: Iterable[Any] = ()) -> Fact:
-    """What an answer must say of a field; `rivals` are values of other rows, or other fields of the same type. No rival stands in the
-    field's own label: that is said with every value."""
-    kind = of.type.kind
-    if kind == "choice":
-        names = of.words[value]
-        mine = {names.en.casefold(), names.zh, value}
-        others = [each[language] for key, each in of.words.items() if key != value for language in ("en", "zh")]
-        beside = (*mine, of.label.en.casefold(), of.label.zh)
-        fitting = tuple(other for other in others if not any(other.casefold() in words for words in beside))
-        return Fact(kind="word", value=names.en, alternatives=(names.zh, value), rivals=fitting)
-    if kind == "name":
-        return Fact(kind="name", value=value, alternatives=(of.words[value].zh,))
-    text = str(shown_value(domain, of, value))
-    others = sorted({str(shown_value(domain, of, other)) for other in rivals} - {text})
-    if of.type.is_number:
-        as_number = "price" if isinstance(of.spec, schema.MoneyField) else "number"
-        return Fact(kind=as_number, value=text, rivals=tuple(other for other in others if float(other) != float(text)))
-    return Fact(kind={"date": "date", "time": "time", "ref": "id"}[kind], value=text, rivals=tuple(others))
-
-
-def inside(kind: str, value: JSON) -> Any:
-    """A slot's value as expressions have it."""
-    return value == "yes" if kind == "flag" else value
-
-
-def outside(domain: Domain, kind: str, value: Any) -> JSON:
-    """A value as a call carries it."""
-    return domain.iso(value) if kind == "date" else value
-
-
-# ---- plans ------------------------------------------------------------------------------------------------------------------------
+# ---- plans --------------------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
-class Work:
-    """A plan while it is being made. shown: rows that its calls show, by (entity, id): whether in full. listed: (tool, owner) of lists."""
+class PlanDraft:
+    """A plan under construction.
+
+    shown: the rows that its calls show, by (entity, id); the value is whether in full.
+    listed: (tool, owner's id) of its lists.
+    """
 
     domain: Domain
     state: State
@@ -181,26 +217,29 @@ class Work:
     shown: dict[tuple[str, str], bool] = field(default_factory=dict)
     listed: set[tuple[str, str]] = field(default_factory=set)
 
-    def call(self, tool: str, /, **arguments: JSON) -> None:
-        """Another call, unless it was made already."""
+    def copy(self) -> PlanDraft:
+        return PlanDraft(self.domain, self.state, [*self.calls], [*self.evidence], {**self.shown}, {*self.listed})
+
+    def add_call(self, tool: str, /, **arguments: JSON) -> None:
+        """Adds a call, unless the plan has it already."""
         public = self.domain.public[tool]
         call = Call(tool=public.tool, arguments={public.arguments[name]: value for name, value in arguments.items()})
         if call not in self.calls:
             self.calls.append(call)
 
-    def shows(self, entity: Entity, key: str, *, is_full: bool = False) -> None:
+    def mark_shown(self, entity: Entity, key: str, *, is_full: bool = False) -> None:
         self.shown[entity.name, key] = self.shown.get((entity.name, key), False) or is_full
 
-    def show(self, entity: Entity, key: str, *, needs_all: bool = True) -> None:
-        """A row is shown, by a call of its own if no earlier one shows enough of it."""
-        is_whole = self.shown.get((entity.name, key))
-        if is_whole is None or (needs_all and not is_whole):
-            self.call(f"get_{entity.name}", **{entity.name: key})
-            self.shows(entity, key, is_full=True)
+    def get_row(self, entity: Entity, key: str, *, needs_all: bool = True) -> None:
+        """Adds a call that shows a row, unless an earlier call shows enough of it. needs_all: whether a short form is not enough."""
+        is_full = self.shown.get((entity.name, key))
+        if is_full is None or (needs_all and not is_full):
+            self.add_call(f"get_{entity.name}", **{entity.name: key})
+            self.mark_shown(entity, key, is_full=True)
 
-    def look(self, entity: Entity, key: str, *, needs_all: bool = True) -> None:
-        """A row is shown, and must be."""
-        self.show(entity, key, needs_all=needs_all)
+    def require_row(self, entity: Entity, key: str, *, needs_all: bool = True) -> None:
+        """`get_row`, and the row becomes evidence."""
+        self.get_row(entity, key, needs_all=needs_all)
         self.evidence.append(row_fact(key))
 
     def solution(self, answer: str, **criteria: Any) -> Solution:
@@ -208,28 +247,37 @@ class Work:
         return Solution(Plan(calls=tuple(self.calls), answer=answer), Success(evidence=evidence, **criteria))
 
 
+# ---- the base class -----------------------------------------------------------------------------------------------------------------
+
+
 class StateWorld(World):
-    """A world whose rows lie in a `State`: all that an intent knows of the world in which it is solved."""
+    """A world whose rows are in a `State`; intents read nothing else of a world."""
 
     now: State
 
 
 class SpecIntent(Intent):
-    """An intent of a compiled domain: an instance a job, not a class."""
+    """An intent of a compiled domain: one instance per intent, not one class."""
 
-    def __init__(self, domain: Domain, name: str, group: str, slots: Sequence[tuple[Slot, SlotKind]]) -> None:
+    steps: Sequence[Step] = ()
+    """The calls of the longest plan."""
+
+    def __init__(self, domain: Domain, name: str, group: str, slots: Sequence[KindedSlot]) -> None:
         self.name, self.leaf, self.domain = name, f"{domain.name}.{group}.{name}", domain.name
-        self.of = domain
+        self.spec_domain = domain
         self.slots = tuple(slot for slot, _ in slots)
         self.kinds = {slot.kind: kind for slot, kind in slots}
 
-    @abstractmethod
     def wordings(self) -> Mapping[Language, Sequence[str]]:
-        """Templates by language, the plainest first."""
+        """Templates of requests by language, the plainest first."""
+        return {language: self.templates(language) for language in _LANGUAGES}
 
-    def shape_of(self, steps: Iterable[tuple[str, tuple[int, ...]]]) -> Shape:
-        """The shape of a plan, its tools as they are called from outside."""
-        return Shape(tuple((self.of.public[tool].tool, parents) for tool, parents in steps))
+    @abstractmethod
+    def templates(self, language: Language) -> list[str]:
+        """Templates of requests in a language, the plainest first."""
+
+    def shape(self, slot_names: frozenset[str]) -> Shape:
+        return Shape(tuple((self.spec_domain.public[tool].tool, parents) for tool, parents in self.steps))
 
     def constraints(self, slot_names: frozenset[str]) -> int:
         return sum(slot.name in slot_names and not slot.is_entity and slot.name != "aspect" for slot in self.slots)
@@ -246,23 +294,9 @@ class SpecIntent(Intent):
         """`solve`, in a state.
 
         Raises:
-            Unsolvable: the slots do not fit it.
+            Unsolvable: the slots do not fit the state.
         """
 
     @abstractmethod
     def draw(self, state: State, slot_names: frozenset[str], given: Slots, rng: random.Random) -> dict[str, JSON] | None:
-        """Values for these slots, those `given` kept, that the state has a plan for; None where a few tries found none."""
-
-
-def wander(values: Sequence[Any], rng: random.Random) -> Iterator[Any]:
-    """Every value once, from a random place on in steps of a random size: what is not taken costs nothing."""
-    count = len(values)
-    if count < 2:
-        yield from values
-        return
-    at, step = int(rng.random() * count), 1 + int(rng.random() * (count - 1))
-    while gcd(step, count) != 1:
-        step += 1
-    for _ in range(count):
-        yield values[at]
-        at = (at + step) % count
+        """Values for these slots, the `given` ones unchanged, that can be solved in the state; None if a few tries give none."""

@@ -12,14 +12,14 @@ from typing import Any, TypeVar
 from synth.worlds.declarative.arguments import default_of
 from synth.worlds.declarative.domain import (
     Act,
+    ActCounter,
     Condition,
     Creation,
     Entity,
     Field,
-    Kept,
     Param,
+    ResultField,
     Setting,
-    Told,
     Transfer,
     is_searched,
     listing_for,
@@ -61,8 +61,8 @@ class _ActionResolver:
         act.transfers = _present(self._transfer(move, f"{self.path}.moves[{at}]") for at, move in enumerate(self.action.moves))
         act.creations = _present(self._creation(entity, values, f"{self.path}.creates.{entity}") for entity, values in spec.creates.items())
         act.either = spec.either
-        act.kept = _present(self._total(act, total) for total in self.action.counts)
-        act.tells = _present(self._reply_field(act, field) for field in self.action.tells)
+        act.counters = _present(self._total(act, total) for total in self.action.counts)
+        act.result_fields = _present(self._reply_field(act, field) for field in self.action.tells)
         if not (spec.sets or spec.moves or spec.creates or spec.counts):
             self.add(self.path, "changes nothing; give `sets`, `moves`, `creates` or `counts`")
         if not params:
@@ -149,9 +149,9 @@ class _ActionResolver:
             test = self._compile(need.condition, FLAG, f"{path}.if")
             places = dict.fromkeys(re.findall(r"\{[^{}]*\}", need.message or ""))
             insertions = ((place, self._compile(place[1:-1], None, f"{path}.else")) for place in places)
-            worked_out = tuple((place, value) for place, value in insertions if value is not None)
+            placeholders = tuple((place, value) for place, value in insertions if value is not None)
             if test is not None:
-                conditions.append(Condition("", test, need.message or f"this needs: {need.condition}", worked_out=worked_out))
+                conditions.append(Condition("", test, need.message or f"this needs: {need.condition}", placeholders=placeholders))
         for name, rule in self.action.rules.items():
             test = self._compile(rule.condition, FLAG, f"{self.path}.rules.{name}.if")
             if test is not None:
@@ -245,7 +245,7 @@ class _ActionResolver:
         fields = _present([self._compile(values[each.name], each.type, f"{path}.{each.name}") for each in given])
         return Creation(entity.number, fields) if len(fields) == len(entity.stored) else None
 
-    def _total(self, act: Act, name: str) -> Kept | None:
+    def _total(self, act: Act, name: str) -> ActCounter | None:
         spec, path = self.action.counts[name], f"{self.path}.counts.{name}"
         if name in self.entities or name == "acts":
             self.add(path, "is the name of an entity, or `acts`; take another")
@@ -255,14 +255,14 @@ class _ActionResolver:
                 self.add(f"{path}.by", f"no parameter {each!r}; {nearest(each, names)}")
         add = self._compile(spec.add, WHOLE, f"{path}.add")
         by = tuple(dict.fromkeys(param for each in spec.by for param in act.either.get(each, (each,))))
-        return None if add is None else Kept(name, by, add)
+        return None if add is None else ActCounter(name, by, add)
 
-    def _reply_field(self, act: Act, name: str) -> Told | None:
+    def _reply_field(self, act: Act, name: str) -> ResultField | None:
         text = self.action.tells[name].value
         if text in act.either or (text in act.params and act.params[text].is_either):
-            return Told(name, param=text)
+            return ResultField(name, param=text)
         value = self._compile(text, None, f"{self.path}.tells.{name}")
-        return None if value is None else Told(name, value=value)
+        return None if value is None else ResultField(name, value=value)
 
 
 def _present(parts: Iterable[T | None]) -> tuple[T, ...]:

@@ -10,7 +10,7 @@ import pytest
 from synth.worlds.declarative.common_names import participle_of, plural_of
 from synth.worlds.declarative.compile import compile_spec
 from synth.worlds.declarative.generate import generate
-from synth.worlds.declarative.intents.base import fact
+from synth.worlds.declarative.intents.base import answer_fact
 from synth.worlds.declarative.language.resolve import resolve
 from synth.worlds.declarative.language.yaml_text import parse_text
 
@@ -49,4 +49,4 @@ def test_a_word_of_the_label_is_no_rival_of_what_is_told() -> None:
     raw["entities"]["loan"]["fields"]["urgency"] = urgency
     raw["actions"]["lend_tool"]["creates"]["loan"]["urgency"] = "low"
     domain = resolve(raw)
-    assert fact(domain, domain.entities["loan"].fields["urgency"], "low").rivals == ("high",)
+    assert answer_fact(domain, domain.entities["loan"].fields["urgency"], "low").rivals == ("high",)

@@ -1,4 +1,4 @@
-"""Computing over what was shown, in a real sandbox: such tasks need the program, and where none can be run they are not asked."""
+"""ComputeIntent over what was shown, in a real sandbox: such tasks need the program, and where none can be run they are not asked."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from synth.tasks.wording import load_templates, render
 from synth.worlds import WORLDS, make_world, run_python
 from synth.worlds.base import Unsolvable
 from synth.worlds.declarative.compile import compile_spec
-from synth.worlds.declarative.intents.computing import Computing, computing
-from synth.worlds.declarative.intents.row_lists import Listed
+from synth.worlds.declarative.intents.computing import ComputeIntent, compute_intents
+from synth.worlds.declarative.intents.row_lists import OwnedRows
 from synth.worlds.declarative.language.resolve import resolve
 from synth.worlds.declarative.tools import LIST_LIMIT
 
 DOMAINS = ("banking", "logistics", "school", "gen-1")
-JOBS = [(world, name) for world in DOMAINS for name, intent in WORLDS[world].intents.items() if isinstance(intent, Computing)]
+JOBS = [(world, name) for world in DOMAINS for name, intent in WORLDS[world].intents.items() if isinstance(intent, ComputeIntent)]
 
 needs_sandbox = pytest.mark.skipif(bool(run_python.missing()), reason=f"no sandbox: {run_python.missing()}")
 
@@ -152,7 +152,7 @@ def test_no_such_task_where_rows_are_too_few_or_values_too_near() -> None:
         deposit["rows"] = changed.get("rows", deposit["rows"])
         deposit["fields"]["amount"]["max"] = changed.get("most", deposit["fields"]["amount"]["max"])
         deposit["fields"]["matures"]["detail"] = "true"
-        return {intent.name for intent in computing(resolve(raw), lambda entity: None)}
+        return {intent.name for intent in compute_intents(resolve(raw))}
 
     about = {"total_deposit_of_customer", "average_deposit_of_customer", "share_deposit_of_customer"}
     assert about <= jobs()
@@ -165,9 +165,9 @@ def test_more_rows_than_a_list_shows_are_no_such_task() -> None:
     raw["entities"]["shipment"]["rows"] = 999
     world = compile_spec(raw)
     intent, state = world.intents["total_shipment_of_client"], world(0).now
-    assert isinstance(intent, Computing)
-    assert isinstance(intent.rows, Listed)
-    rows = {key: len(state.select(intent.rows.entity.number, ((intent.rows.owner.place, key),))) for key in intent.rows.of.ids}
+    assert isinstance(intent, ComputeIntent)
+    assert isinstance(intent.rows, OwnedRows)
+    rows = {key: len(state.select(intent.rows.entity.number, ((intent.rows.owner.place, key),))) for key in intent.rows.owner_entity.ids}
     few, many = min(rows, key=rows.__getitem__), max(rows, key=rows.__getitem__)
 
     assert rows[few] <= LIST_LIMIT < rows[many]
@@ -277,5 +277,5 @@ def test_no_policy_can_make_its_failure_ours(monkeypatch: pytest.MonkeyPatch) ->
 def test_where_no_sandbox_works_no_job_needs_one(no_sandbox: None) -> None:
     here = WORLDS["banking"].jobs()
     assert here
-    assert not any(isinstance(intent, Computing) for intent in here)
+    assert not any(isinstance(intent, ComputeIntent) for intent in here)
     assert assess(WORLDS["banking"], 40, seed=0).share > 0.95

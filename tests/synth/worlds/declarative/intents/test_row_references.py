@@ -12,7 +12,7 @@ from synth.tasks.wording import render
 from synth.worlds import WORLDS, make_world
 from synth.worlds.declarative.compile import compile_spec
 from synth.worlds.declarative.intents.acts import ActIntent
-from synth.worlds.declarative.intents.row_references import Owned, pick_orders
+from synth.worlds.declarative.intents.row_references import OwnedReference, pick_orders
 from synth.worlds.declarative.language.resolve import resolve
 from synth.worlds.declarative.language.yaml_text import parse_text
 from synth.worlds.declarative.tools import LIST_LIMIT
@@ -58,10 +58,14 @@ def test_a_row_is_named_as_the_only_one_of_its_kind_where_the_list_shows_it() ->
     world = compile_spec(raw)
     state = world(training_seed(1)).now
     acts = [intent for intent in world.jobs() if isinstance(intent, ActIntent)]
-    owned = [each for intent in acts for each in intent.finders.values() if isinstance(each, Owned)]
-    finder = next(each for each in owned if each.name is None and each.attribute.name == "kind")
-    named = [key for key, _ in finder.propose(state, frozenset(), {}, finder.entity.ids, random.Random(1))]
-    shown = {key for member in finder.of.ids for key, _ in state.select(finder.entity.number, ((finder.owner.place, member),))[:LIST_LIMIT]}
+    owned = [each for intent in acts for each in intent.references.values() if isinstance(each, OwnedReference)]
+    reference = next(each for each in owned if each.name is None and each.attribute.name == "kind")
+    named = [key for key, _ in reference.propose(state, frozenset(), {}, reference.entity.ids, random.Random(1))]
+    shown = {
+        key
+        for member in reference.owner_entity.ids
+        for key, _ in state.select(reference.entity.number, ((reference.owner.place, member),))[:LIST_LIMIT]
+    }
     assert named and set(named) <= shown
 
 
