@@ -177,7 +177,7 @@ def _print_attempts(folder: SpecFolder) -> None:
         for attempt in folder.attempts
     ]
     if rows:
-        print_table(Table("specs", f"Specs: {len(folder.kept())} kept of {len(rows)} attempts", rows), out)
+        print_table(Table("specs", f"Specs: {len(folder.kept_attempts())} kept of {len(rows)} attempts", rows), out)
     counts = ", ".join(f"{outcome} {count}" for outcome, count in folder.counts().most_common()) or "none"
     spent_usd = sum(attempt.usd for attempt in folder.attempts)
     read, written = (sum(getattr(attempt, key) for attempt in folder.attempts) for key in ("prompt_tokens", "completion_tokens"))

@@ -149,7 +149,7 @@ def is_grounded(answer: str, sources: Sources, names: Sequence[NameIndex]) -> bo
     datetimes = _stated_datetimes(text)
     if not _are_shown(datetimes, sources):
         return False
-    remaining = _without_known_clocks(_without_known_days(datetimes.rest, sources), sources)
+    remaining = _without_known_clocks(_without_known_days(datetimes.remaining_text, sources), sources)
     remaining = _SPACED.sub(lambda match: _as_one_number(match[0], sources), remaining)
     return all(_is_supported(each, remaining, sources, listed) for each in quantities_in(remaining))
 
@@ -161,7 +161,7 @@ def stated_claims(answer: str) -> Claims:
     plain, datetimes = read_claims(text), _stated_datetimes(text)
     numbers = [
         Number(each.value, (each.value, *(each.value * factor for name, factor in each.units if name in _LIKELY and factor > 1)))
-        for each in quantities_in(datetimes.rest)
+        for each in quantities_in(datetimes.remaining_text)
     ]
     days = {f"{year or '-'}-{month:02d}-{day:02d}" for year, month, day in datetimes.days}
     return Claims([*plain.numbers, *numbers], plain.minutes.union(datetimes.minutes()), plain.dates | days, plain.ids)
@@ -179,7 +179,7 @@ def _stated_datetimes(text: str) -> Datetimes:
 def _figures_in_text(text: str) -> ShownFigures:
     datetimes = datetimes_in(words_to_digits(text))
     numbers: dict[float, tuple[tuple[Unit, ...], ...]] = {}
-    for each in quantities_in(datetimes.rest):
+    for each in quantities_in(datetimes.remaining_text):
         if each.is_worded and each.value <= 1 and not each.units:  # an idiom such as `one of them`
             continue
         numbers[each.value] = (*numbers.get(each.value, ()), each.units)

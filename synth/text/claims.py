@@ -141,13 +141,13 @@ def read_claims(text: str) -> Claims:
     if not any(character.isdigit() for character in text):
         return Claims()
     reading = Claims(minutes=minutes_in(text), dates=dates_in(text), ids=set(_IDENTIFIER.findall(text)))
-    rest = _LIST_MARK.sub("", text)
+    remaining = _LIST_MARK.sub("", text)
     for pattern in (_DATE, _TIME, _BARE_HOUR, _IDENTIFIER):
-        rest = pattern.sub(" ", rest)
-    for hours, minutes in _DURATION.findall(rest):
+        remaining = pattern.sub(" ", remaining)
+    for hours, minutes in _DURATION.findall(remaining):
         total = 60.0 * int(hours) + int(minutes)
         reading.numbers.append(Number(total, (total, total * 60)))
-    reading.numbers += numbers_in(_DURATION.sub(" ", rest))
+    reading.numbers += numbers_in(_DURATION.sub(" ", remaining))
     return reading
 
 

@@ -65,13 +65,13 @@ class Datetimes(NamedTuple):
     times: for each time of day, all minutes since midnight that it may mean.
     days: (year or None, month, day).
     weekdays: 0 is Monday.
-    rest: the text without its points in time.
+    remaining_text: the text without its points in time.
     """
 
     times: tuple[frozenset[int], ...]
     days: frozenset[tuple[int | None, int, int]]
     weekdays: frozenset[int]
-    rest: str
+    remaining_text: str
 
     def minutes(self) -> Iterable[int]:
         """All possible times of day, in minutes since midnight."""

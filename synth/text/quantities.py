@@ -2,7 +2,7 @@
 
 One idea: a number has a *dimension* (length, duration, yuan, count ...) and a factor to the dimension's base unit, both from a small table
 of unit words. In a result, the field's name gives them (`distance_m`, `price`), or the world does (`World.units`). A number without a unit
-has no dimension and fits every one. Input is a text without its points in time (`datetimes.Datetimes.rest`).
+has no dimension and fits every one. Input is a text without its points in time (`datetimes.Datetimes.remaining_text`).
 Source: definition P8 (tolerance of 1 % or 1 unit).
 """
 

@@ -42,7 +42,7 @@ DAY = (
 _SLOT_UNITS = {"rating": "stars", "length": "m", "duration": "minutes", "yuan": "yuan", "money": "yuan", "dollars": "dollars"}
 """Dimension -> the unit of slot kinds; in this order where a word has several ("4分" is a rating)."""
 _LONGEST_MINUTES = 60
-"""Factor of the largest unit of a duration that is told in minutes; days, nights and weeks are counted instead."""
+"""Factor of the largest unit whose durations become minutes; days, nights and weeks are counts instead."""
 _RATING_WORDS = ("point", "points")
 _UNIT_WORDS = {
     word

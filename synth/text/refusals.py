@@ -20,62 +20,27 @@ REFUSALS: Mapping[RefusalReason, Mapping[Language, str]] = MappingProxyType(
 
 REFUSAL_PHRASES: Mapping[RefusalReason, tuple[str, ...]] = MappingProxyType(
     {
-        RefusalReason.MISSING_TOOL: (
-            "no tool",
-            "not have a tool",
-            "n't have a tool",
-            "without a tool",
-            "none of my tools",
-            "missing tool",
-            "not supported",
-            "没有这样的工具",
-            "没有相应的工具",
-            "没有工具",
-            "缺少工具",
-            "工具不支持",
-            "不支持",
-        ),
-        RefusalReason.MISSING_INFORMATION: (
-            "please tell me",
-            "please provide",
-            "please specify",
-            "could you tell me",
-            "could you provide",
-            "can you tell me",
-            "need to know",
-            "need more information",
-            "missing information",
-            "请告诉我",
-            "请提供",
-            "请说明",
-            "需要知道",
-            "需要更多信息",
-            "缺少信息",
-        ),
-        RefusalReason.RULE: (
-            "against the rules",
-            "rules do not allow",
-            "rules don't allow",
-            "not allowed",
-            "not permitted",
-            "rule forbids",
-            "rules forbid",
-            "规定",
-            "规则",
-            "不允许",
-        ),
-        RefusalReason.NOT_ACTIONABLE: (
-            "impossible",
-            "nothing i can do",
-            "nobody can",
-            "no one can",
-            "cannot be done by anyone",
-            "not actionable",
-            "谁也办不到",
-            "无法执行",
-            "不可能",
-            "无能为力",
-        ),
+        reason: tuple(phrases.split("|"))
+        for reason, phrases in {
+            RefusalReason.MISSING_TOOL: (
+                "no tool|not have a tool|n't have a tool|without a tool|none of my tools|missing tool|not supported|"
+                "没有这样的工具|没有相应的工具|没有工具|缺少工具|工具不支持|不支持"
+            ),
+            RefusalReason.MISSING_INFORMATION: (
+                "please tell me|please provide|please specify|could you tell me|could you provide|can you tell me|"
+                "need to know|need more information|missing information|"
+                "请告诉我|请提供|请说明|需要知道|需要更多信息|缺少信息"
+            ),
+            RefusalReason.RULE: (
+                "against the rules|rules do not allow|rules don't allow|not allowed|not permitted|rule forbids|"
+                "rules forbid|"
+                "规定|规则|不允许"
+            ),
+            RefusalReason.NOT_ACTIONABLE: (
+                "impossible|nothing i can do|nobody can|no one can|cannot be done by anyone|not actionable|"
+                "谁也办不到|无法执行|不可能|无能为力"
+            ),
+        }.items()
     }
 )
 """How a refusal names its reason: it contains at least one phrase of that reason, and none of another."""

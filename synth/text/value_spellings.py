@@ -89,12 +89,12 @@ def _quantity(kind: Quantity, value: float, language: Language) -> list[str]:
 
 def _metres(value: float, number: str, is_zh: bool) -> list[str]:
     kilometres = f"{value / 1000:g}"
-    whole, rest = divmod(int(value), 1000)
+    whole, metres = divmod(int(value), 1000)
     if is_zh:
         out = [f"{number}米"] + ([f"{kilometres}公里"] if value >= 1000 else [])
-        if rest == 500:
+        if metres == 500:
             out.append(f"{chinese_number(whole)}公里半" if whole else "半公里")
-        if rest == 0:
+        if metres == 0:
             out.append(f"{chinese_number(whole)}公里")
         return out
     out = [f"{number} m", f"{number} meters", f"{number} metres"]
@@ -102,28 +102,28 @@ def _metres(value: float, number: str, is_zh: bool) -> list[str]:
         out += [f"{kilometres} km", f"{kilometres} kilometers", f"{kilometres} kilometres"]
     if value == 500:
         out.append("half a kilometre")
-    if rest == 0 and 1 <= whole <= 10:
+    if metres == 0 and 1 <= whole <= 10:
         out.append(f"{_NUMBER_WORDS[whole]} kilometres" if whole > 1 else "one kilometre")
     return out
 
 
 def _minutes(value: float, number: str, is_zh: bool) -> list[str]:
-    hours, rest = divmod(int(value), 60)
+    hours, minutes = divmod(int(value), 60)
     if is_zh:
         out = [f"{number}分钟"]
         if value == 30:
             out += ["半小时", "半个小时"]
-        if hours and rest == 0:
+        if hours and minutes == 0:
             out += [f"{hours}小时", f"{chinese_number(hours)}个小时", f"{chinese_number(hours)}小时"]
-        if hours and rest == 30:
+        if hours and minutes == 30:
             out += [f"{hours}.5小时", f"{chinese_number(hours)}个半小时"]
         return out
     out = [f"{number} minutes", f"{number} min", f"{number} mins"]
     if value == 30:
         out.append("half an hour")
-    if hours and rest == 0:
+    if hours and minutes == 0:
         out += ["an hour", "1 hour"] if hours == 1 else [f"{hours} hours", *([f"{_NUMBER_WORDS[hours]} hours"] if hours <= 10 else [])]
-    if hours and rest == 30:
+    if hours and minutes == 30:
         out += [f"{hours}.5 hours"] + (["an hour and a half"] if hours == 1 else [])
     return out
 

@@ -34,7 +34,7 @@ def signatures_of(world: type[World]) -> Signatures:
     )
 
 
-def likeness(one: Signatures, other: Signatures) -> float:
+def similarity(one: Signatures, other: Signatures) -> float:
     """0 (nothing in common) to 1 (the same tools, maybe under other names)."""
     return max(_jaccard(one.named, other.named), _jaccard(one.nameless, other.nameless))
 

@@ -92,7 +92,7 @@ class SpecFolder:
         """Sorted by number."""
         return tuple(self._attempts[number] for number in sorted(self._attempts))
 
-    def kept(self) -> tuple[Attempt, ...]:
+    def kept_attempts(self) -> tuple[Attempt, ...]:
         return tuple(attempt for attempt in self.attempts if attempt.outcome == "kept")
 
     def counts(self) -> Counter[Outcome]:

@@ -20,7 +20,7 @@ from synth.worlds.declarative.compiled_world import SpecWorld
 from synth.worlds.declarative.language.problems import SpecError
 from synth.worlds.declarative.language.spec_schema import SpecHead
 from synth.worlds.declarative.language.yaml_text import parse_text
-from synth.writing.similarity import Signatures, likeness, signatures_of
+from synth.writing.similarity import Signatures, signatures_of, similarity
 
 Outcome = Literal["kept", "no_yaml", "does_not_compile", "not_admitted", "too_alike", "infra_failure"]
 
@@ -52,7 +52,7 @@ class GateResult:
     problems: one line each, as instructions for the author.
     text: the spec alone.
     intents: (admitted, drawn).
-    likest: the most similar known world, and its similarity, 0 to 1.
+    most_similar: the most similar known world, and its similarity, 0 to 1.
     """
 
     outcome: Outcome
@@ -60,10 +60,10 @@ class GateResult:
     text: str = ""
     world: type[SpecWorld] | None = None
     intents: tuple[int, int] = (0, 0)
-    likest: tuple[str, float] = ("", 0.0)
+    most_similar: tuple[str, float] = ("", 0.0)
 
 
-def check_answer(answer: str, earlier: Mapping[str, Signatures], config: SpecGateConfig) -> GateResult:
+def check_answer(answer: str, known: Mapping[str, Signatures], config: SpecGateConfig) -> GateResult:
     """Checks a model's answer. known: the worlds that the spec must differ from, by name."""
     text = yaml_in(answer)
     if text is None:
@@ -76,16 +76,16 @@ def check_answer(answer: str, earlier: Mapping[str, Signatures], config: SpecGat
     if problems:
         return GateResult("not_admitted", problems, text, world, intents)
     signatures = signatures_of(world)
-    likest = name, share = max(
-        ((each, likeness(signatures, other)) for each, other in earlier.items()), key=lambda pair: pair[1], default=("", 0.0)
+    most_similar = name, share = max(
+        ((each, similarity(signatures, other)) for each, other in known.items()), key=lambda pair: pair[1], default=("", 0.0)
     )
     if share >= config.most_alike:
         problem = (
             f"its tools are {share:.0%} the same as those of {name}, by names or by the types of their parameters; it must be below "
             f"{config.most_alike:.0%}. Other names do not help: give actions other parameters, entities other fields and references"
         )
-        return GateResult("too_alike", (problem,), text, world, intents, likest)
-    return GateResult("kept", (), text, world, intents, likest)
+        return GateResult("too_alike", (problem,), text, world, intents, most_similar)
+    return GateResult("kept", (), text, world, intents, most_similar)
 
 
 def yaml_in(answer: str) -> str | None:

@@ -68,7 +68,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """The result of a run. stopped: why fewer specs were kept than wanted; empty if all were."""
+    """The result of a run. stopped: why fewer than `count` specs were kept; empty if all were."""
 
     folder: SpecFolder
     stopped: str
@@ -106,10 +106,10 @@ def write_specs(
     config: SpecWriterConfig | None = None,
     progress: Progress = lambda label, done, total: None,
 ) -> WriteResult:
-    """Writes specs until the folder has as many as wanted, or no attempt is left; every attempt is in the folder's report.
+    """Writes specs until the folder has `count` kept ones, or the attempts are used up; the folder's report has every attempt.
 
     Args:
-        wanted: number of kept specs in the folder, with those of earlier runs.
+        count: number of kept specs in the folder, with those of earlier runs.
         like: specs to start from: examples in prompts, and parents of variations.
         about: the wanted business or area, any text; empty for any.
 
@@ -153,11 +153,11 @@ def estimate(
     """
     config = config or SpecWriterConfig()
     orders = _Orders(SpecFolder(out), like, config)
-    missing = max(0, count - len(orders.folder.kept()))
+    missing = max(0, count - len(orders.folder.kept_attempts()))
     openings = [orders.opening(attempt.order) for attempt in orders.next_round(count, about, seed)] if missing else []
     first = max((sum(estimated_tokens(message.content or "") for message in opening) for opening in openings), default=0)
     spec = estimated_tokens(starter_text())
-    attempts = orders.left(count) if missing else 0
+    attempts = orders.count_remaining(count) if missing else 0
     most = attempts * (config.repairs + 1) * (first + 2 * config.max_tokens)
     return Estimate(missing, attempts, first, min(missing, attempts) * (first + spec), most, openings[0] if openings else ())
 
@@ -167,22 +167,22 @@ class _Orders:
 
     def __init__(self, folder: SpecFolder, like: Sequence[Example], config: SpecWriterConfig) -> None:
         self.folder, self._config = folder, config
-        self._shown: dict[str, Example] = {each.name: each for each in like}
-        for attempt in folder.kept():
+        self._examples: dict[str, Example] = {each.name: each for each in like}
+        for attempt in folder.kept_attempts():
             self.show(attempt.file)
         self._starter = starter_text().strip()
 
     def show(self, file: str) -> None:
         """Adds a kept spec to the examples and parents."""
-        self._shown[file] = replace(example_of(self.folder.path / file), name=file)
+        self._examples[file] = replace(example_of(self.folder.path / file), name=file)
 
-    def left(self, count: int) -> int:
-        """Number of attempts that are left for so many specs."""
+    def count_remaining(self, count: int) -> int:
+        """Number of attempts that may still be made for `count` specs in all."""
         return len(self._open()) + len(self._numbers(count))
 
     def next_round(self, target: int, about: str, seed: int) -> list[Attempt]:
-        """As many attempts as specs are missing, open ones first; empty if none is left."""
-        count = min(target - len(self.folder.kept()), self._config.at_once)
+        """As many attempts as specs are missing, open ones first; empty if all are used up."""
+        count = min(target - len(self.folder.kept_attempts()), self._config.at_once)
         open_attempts = self._open()[:count]
         return [
             *open_attempts,
@@ -193,27 +193,27 @@ class _Orders:
         """The first request of an attempt."""
         limit = round(100 * self._config.gate.most_alike)
         values = {"starter": self._starter, "most_alike": limit, "about": order.about, "known": order.known}
-        examples = [self._shown[name].text.strip() for name in order.examples]
+        examples = [self._examples[name].text.strip() for name in order.examples]
         system, new = prompt("spec_writer").messages(**values, examples=examples)
         if not order.parent:
             return system, new
-        parent = self._shown[order.parent].text.strip()
+        parent = self._examples[order.parent].text.strip()
         return system, prompt("spec_writer_evolve").messages(**values, parent=parent, change=order.change)[1]
 
     def _open(self) -> list[Attempt]:
         """Attempts without an outcome whose examples and parent still exist."""
         unfinished = [attempt for attempt in self.folder.attempts if attempt.outcome is None]
-        return [each for each in unfinished if {*each.order.examples, each.order.parent} <= {*self._shown, ""}]
+        return [each for each in unfinished if {*each.order.examples, each.order.parent} <= {*self._examples, ""}]
 
     def _numbers(self, count: int) -> list[int]:
-        """Numbers of the attempts that have not begun."""
+        """Numbers of the attempts that were not made yet."""
         used = {attempt.order.number for attempt in self.folder.attempts}
         return [number for number in range(count * self._config.attempts_per_spec) if number not in used]
 
     def _order(self, number: int, about: str, seed: int) -> Order:
         rng = random.Random(f"spec/{seed}/{number}")
-        attempt_seed, names = rng.getrandbits(62), sorted(self._shown)
-        domains = tuple(sorted({*(each.domain for each in self._shown.values()), *WORLDS.names(), _STARTER}))
+        attempt_seed, names = rng.getrandbits(62), sorted(self._examples)
+        domains = tuple(sorted({*(each.domain for each in self._examples.values()), *WORLDS.names(), _STARTER}))
         if names and rng.random() < self._config.evolve_share:
             return Order(number=number, seed=attempt_seed, about=about, parent=rng.choice(names), change=rng.choice(CHANGES), known=domains)
         examples = tuple(rng.sample(names, min(self._config.examples, len(names))))
@@ -236,7 +236,7 @@ class _Writer:
 
     def run(self, count: int, about: str, seed: int, progress: Progress) -> str:
         """Rounds until enough specs are kept. Returns why it stopped earlier, or an empty text."""
-        while (missing := count - len(self.folder.kept())) > 0:
+        while (missing := count - len(self.folder.kept_attempts())) > 0:
             progress("write specs", count - missing, count)
             attempts = self.orders.next_round(count, about, seed)
             if not attempts:
@@ -276,7 +276,7 @@ class _Writer:
 
     def _ask(self, drafts: Sequence[_Draft]) -> list[ChatAnswer | EngineFailure]:
         """One answer per draft. A failed batch is repeated one by one, so that one failed request does not affect the others; once the
-        engine is gone, the rest gets the last failure."""
+        engine is gone, the other drafts get the last failure."""
         requests = [self._request(draft) for draft in drafts]
         try:
             return list(self.engine.chat(requests))
@@ -317,8 +317,8 @@ class _Writer:
                 "problems": result.problems,
                 "tools": len(result.world.tools) if result.world is not None else 0,
                 "intents": result.intents,
-                "likest": result.likest[0],
-                "likeness": round(result.likest[1], 3),
+                "likest": result.most_similar[0],
+                "likeness": round(result.most_similar[1], 3),
             }
         )
         if result.outcome != "kept":

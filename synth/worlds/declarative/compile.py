@@ -18,12 +18,12 @@ from synth.worlds.declarative.admission import problems_of, try_intents
 from synth.worlds.declarative.compiled_world import SpecWorld
 from synth.worlds.declarative.domain import Domain, system_prompt
 from synth.worlds.declarative.intents import intents_of
+from synth.worlds.declarative.intents.request_templates import Wording
 from synth.worlds.declarative.language import schema
 from synth.worlds.declarative.language.problems import Problem, SpecError
 from synth.worlds.declarative.language.resolve import resolve
 from synth.worlds.declarative.language.yaml_text import parse_file
 from synth.worlds.declarative.naming import public_callees, public_names
-from synth.worlds.declarative.request_templates import Wording
 from synth.worlds.declarative.tools import Callee, callees, found_key, get_name, list_name, listed_key, search_name
 
 VERSION = 4

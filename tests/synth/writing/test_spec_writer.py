@@ -25,7 +25,7 @@ from synth.worlds.declarative.compile import compile_file
 from synth.worlds.declarative.language import schema, spec_schema
 from synth.worlds.declarative.language.problems import SpecError
 from synth.worlds.declarative.language.yaml_text import parse_text
-from synth.writing.similarity import likeness, signatures_of
+from synth.writing.similarity import signatures_of, similarity
 from synth.writing.spec_folder import Attempt, SpecFolder
 from synth.writing.spec_gate import SpecGateConfig, check_answer, yaml_in
 from synth.writing.spec_writer import CHANGES, SpecWriterConfig, WriteResult, estimate, example_of, known_worlds, write_specs
@@ -368,17 +368,17 @@ def test_whatever_is_kept_compiles_is_solvable_and_differs_from_all_before(scrip
     with tempfile.TemporaryDirectory() as folder:
         ended = write_specs(ScriptedWriter(*scripts), Path(folder), 2, config=config)
         before = known_worlds(())
-        for attempt in ended.folder.kept():
+        for attempt in ended.folder.kept_attempts():
             world = compile_file(Path(folder) / attempt.file)
             signatures = signatures_of(world)
-            assert all(likeness(signatures, other) < config.gate.most_alike for other in before.values())
+            assert all(similarity(signatures, other) < config.gate.most_alike for other in before.values())
             before[attempt.file] = signatures
             try:
                 drawn = assess(world, 4 * len(world.jobs()), seed=1)  # other tasks than those that let it pass
                 assert sum(drawn.admitted[intent.name] >= 2 for intent in world.jobs()) >= 0.95 * len(world.jobs())
             finally:
                 WORLDS.forget(world.name)
-        kept = {attempt.file for attempt in ended.folder.kept()}
+        kept = {attempt.file for attempt in ended.folder.kept_attempts()}
         assert {path.name for path in Path(folder).glob("*.yaml")} == kept
         assert len(kept) == 2 or ended.stopped
 

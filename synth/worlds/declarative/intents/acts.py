@@ -30,10 +30,10 @@ from synth.worlds.declarative.intents.base import (
     usual_values,
     value_kind,
 )
+from synth.worlds.declarative.intents.request_templates import act_templates, reply
 from synth.worlds.declarative.intents.required_observations import observe_conditions, required_rows
 from synth.worlds.declarative.intents.row_references import IdReference, RowReference
 from synth.worlds.declarative.language import schema
-from synth.worlds.declarative.request_templates import act_templates, reply
 from synth.worlds.declarative.state import State, clock_steps
 
 _BUDGET, _VALUES = 2000, 12

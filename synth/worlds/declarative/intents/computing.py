@@ -32,11 +32,11 @@ from synth.worlds.declarative.intents.base import (
     value_kind,
     words_kind,
 )
+from synth.worlds.declarative.intents.request_templates import join_lead, questions
 from synth.worlds.declarative.intents.row_lists import OwnedRows, RowList, ShownRows, first_rows
 from synth.worlds.declarative.intents.row_references import searched_name
 from synth.worlds.declarative.language import schema
 from synth.worlds.declarative.language.values import Words
-from synth.worlds.declarative.request_templates import join_lead, questions
 from synth.worlds.declarative.state import State
 
 _NUMBERS = (schema.IntegerField, schema.NumberField, schema.MoneyField)

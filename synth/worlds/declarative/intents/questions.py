@@ -27,10 +27,10 @@ from synth.worlds.declarative.intents.base import (
     value_kind,
     words_kind,
 )
+from synth.worlds.declarative.intents.request_templates import questions
 from synth.worlds.declarative.intents.row_references import BestReference, RowReference, filter_value, filter_words, pick_filters
 from synth.worlds.declarative.language.spec_schema import DEFAULT_LIMIT
 from synth.worlds.declarative.language.values import Words
-from synth.worlds.declarative.request_templates import questions
 from synth.worlds.declarative.state import State, shown_value
 from synth.worlds.declarative.tools import Search, found_key, search_name, value_of
 

@@ -20,8 +20,8 @@ from synth.worlds.declarative.intents.base import (
     value_kind,
     words_kind,
 )
+from synth.worlds.declarative.intents.request_templates import ORDERS, with_object
 from synth.worlds.declarative.language.values import Words
-from synth.worlds.declarative.request_templates import ORDERS, with_object
 from synth.worlds.declarative.state import State
 
 NO_TOOL = (

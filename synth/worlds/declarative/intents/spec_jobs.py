@@ -36,6 +36,7 @@ from synth.worlds.declarative.intents.base import (
     words_kind,
 )
 from synth.worlds.declarative.intents.refusal_intents import answer_kind
+from synth.worlds.declarative.intents.request_templates import fill, reply
 from synth.worlds.declarative.language import job_schema as form
 from synth.worlds.declarative.language import schema
 from synth.worlds.declarative.language.expression_types import Compiled
@@ -56,7 +57,6 @@ from synth.worlds.declarative.language.resolved_steps import (
     branches,
 )
 from synth.worlds.declarative.language.values import Words
-from synth.worlds.declarative.request_templates import fill, reply
 from synth.worlds.declarative.state import State, shown_value
 from synth.worlds.declarative.tools import LIST_LIMIT, Search, get_name, list_name, search_name, value_of
 

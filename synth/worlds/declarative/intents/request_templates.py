@@ -52,7 +52,7 @@ def with_object(verb: str, target: str, language: Language) -> str:
 # ---- acts -------------------------------------------------------------------------------------------------------------------------
 
 
-def object_of(act: Act) -> str | None:
+def _object_of(act: Act) -> str | None:
     """The parameter that is the verb's object: the row acted on, else the first row that is no person."""
     if act.on is not None:
         return act.on.name
@@ -62,15 +62,15 @@ def object_of(act: Act) -> str | None:
     return None
 
 
-def subject_of(act: Act) -> str | None:
+def _subject_of(act: Act) -> str | None:
     """The parameter with the person for whom the action is done; None if the spec has a phrase for each person."""
     persons = (param.name for param in act.params.values() if param.is_person and param.spec.phrase is None)
-    return next((name for name in persons if name != object_of(act)), None)
+    return next((name for name in persons if name != _object_of(act)), None)
 
 
 def act_templates(domain: Domain, act: Act, references: Mapping[str, RowReference], language: Language) -> list[str]:
     """Templates of requests for an action."""
-    target, subject = object_of(act), subject_of(act)
+    target, subject = _object_of(act), _subject_of(act)
     templates: list[str] = []
     phrases = references[target].phrases(language) if target is not None else [("", "")]
     for form in ORDERS[language]:
@@ -134,7 +134,7 @@ def _with_subject(subject: RowReference | None, lead: str, command: str, languag
     return [join_lead(f"我是{bare}", command, language), join_lead(lead, f"为{phrase}办理：{command}", language)]
 
 
-def done_words(act: Act, entity: Entity | None, key: str, language: Language) -> str:
+def _done_words(act: Act, entity: Entity | None, key: str, language: Language) -> str:
     """The answer after an action that has no reply in the spec."""
     target = "" if entity is None else f"{entity.noun.en} {key}" if language == "en" else f"{entity.noun.zh}{key}"
     if language == "zh":
@@ -145,15 +145,15 @@ def done_words(act: Act, entity: Entity | None, key: str, language: Language) ->
 
 
 def reply(domain: Domain, act: Act, values: Mapping[str, Any], language: Language, reply_words: Words | None = None) -> str:
-    """The answer after an action: `reply_words`, else the action's reply in the spec, else `done_words`.
+    """The answer after an action: `reply_words`, else the action's reply in the spec, else `_done_words`.
 
     values: of the parameters; None for a row that is not given.
     """
     words = reply_words or act.spec.reply
     if words is None:
-        target = object_of(act)
+        target = _object_of(act)
         key = values[target] if target is not None else None
-        return done_words(act, domain.entities[act.params[target].type.entity] if target and key else None, key or "", language)
+        return _done_words(act, domain.entities[act.params[target].type.entity] if target and key else None, key or "", language)
     values_text = {name: _spoken_value(domain, act.params[name], value, language) for name, value in values.items() if value is not None}
     for name, among in act.either.items():
         values_text[name] = next(values_text[each] for each in among if each in values_text)
