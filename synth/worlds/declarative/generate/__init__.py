@@ -1,10 +1,10 @@
-"""Generated domains: `generate(seed)` composes a domain spec, a different one for every seed.
+"""Generated domains: `generate(seed)` draws a domain spec; every seed gives a different one.
 
-One idea: a domain is a choice, not an invention. A theme (`themes.yaml`: car rental, bakery, observatory ...) says what its people and
-things are called in both languages; archetypes (`archetypes.yaml`) say which fields, actions and business rules such things have. What is
-drawn decides what else can be: whatever mentions an entity or a field that was not drawn is left out, so every draw is valid.
+One idea: every part of a domain is drawn from hand-written parts. A theme (`themes.yaml`: car rental, bakery, observatory ...) has the
+nouns of a business in both languages; archetypes (`archetypes.yaml`) have the fields, actions and business rules of its entities. Whatever
+mentions an entity or a field that was not drawn is left out, so every draw is a valid spec.
 
-`draw_domain.py` draws a spec from what `components.py` reads; nothing here knows how a spec becomes a world.
+`components.py` reads these files; `draw_domain.py` draws a spec from them. Nothing here depends on how a spec becomes a world.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What generated domains are made of, read once: the themes, the archetypes, and small talk.
+"""Reads the parts of generated domains from YAML files, once per process: themes, archetypes, and general questions.
 
-One idea: the files are written for people (`"off-peak 闲时, family 家庭"`), and everything that a draw needs is taken apart here.
+One idea: the files are short for the people who write them (`"off-peak 闲时, family 家庭"`); this module parses them into dataclasses.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _KEY = TypeAdapter(Key)
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A key and what it is called."""
+    """A key of a spec with its English and Chinese label."""
 
     key: str
     en: str
@@ -33,7 +33,11 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Noun:
-    """What the rows of a role are called in a theme. kinds: the values of its kind, if it has kinds."""
+    """The noun for the entity of a role in a theme.
+
+    measure: Chinese measure word.
+    kinds: values of the entity's kind field; empty if it has none.
+    """
 
     key: str
     en: str
@@ -45,6 +49,8 @@ class Noun:
 
 @dataclass(frozen=True, slots=True)
 class Theme:
+    """A kind of business. nouns: by role."""
+
     key: str
     en: str
     zh: str
@@ -53,7 +59,11 @@ class Theme:
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """key: of the tool's name. en, zh: infinitives, with `_` where the named row stands (else it follows)."""
+    """A verb of an action.
+
+    key: words for the tool's name, joined by underscores.
+    en, zh: infinitives; the named row replaces `_`, or follows if there is no `_`.
+    """
 
     key: str
     en: str
@@ -62,7 +72,12 @@ class Verb:
 
 @dataclass(frozen=True, slots=True)
 class FieldPart:
-    """A field or parameter of an archetype. names: what it may be called. values: per set, by symbol, the names a value may have."""
+    """A field or parameter of an archetype.
+
+    names: possible names; a draw takes one.
+    raw: the entry of the YAML file.
+    values: possible sets of values of a choice; each has the possible names of every value, by symbol.
+    """
 
     symbol: str
     names: tuple[Name, ...]
@@ -71,11 +86,14 @@ class FieldPart:
 
     @property
     def share(self) -> float:
+        """Probability that a domain has it, if it can."""
         return float(self.raw.get("p", 1))
 
 
 @dataclass(frozen=True, slots=True)
 class ActionPart:
+    """An action of an archetype. verbs: a draw takes one. takes: parameters. raw: the entry of the YAML file."""
+
     symbol: str
     verbs: tuple[Verb, ...]
     takes: tuple[FieldPart, ...]
@@ -84,7 +102,13 @@ class ActionPart:
 
 @dataclass(frozen=True, slots=True)
 class Archetype:
-    """A kind of entity. needs: roles without which it cannot be."""
+    """A kind of entity.
+
+    ids: possible letters of its ids.
+    rows: possible numbers of rows.
+    needs: roles that a domain with this role must have.
+    called: symbol of the field by which requests name a row; None for the id.
+    """
 
     role: str
     ids: tuple[str, ...]
@@ -97,7 +121,7 @@ class Archetype:
 
 @cache
 def slug(text: str) -> str:
-    """Text as a key of the language: lower case, letters and digits, underscores between words; no word that it keeps for itself."""
+    """Text as a key of the spec language: lower-case ASCII letters and digits with underscores; reserved words get a suffix."""
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
     key = re.sub(r"[^a-z0-9]+", "_", plain).strip("_")
     try:
@@ -107,30 +131,30 @@ def slug(text: str) -> str:
 
 
 def _read(name: str) -> Mapping[str, Any]:
-    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # every scalar is text: `on` and `off` are values here
+    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # reads every scalar as text, `on` and `off` too
     text = files("synth.worlds.declarative.generate").joinpath(name).read_text(encoding="utf-8")
     loaded: Mapping[str, Any] = yaml.load(text, Loader=loader)
     return loaded
 
 
 def _value(text: str) -> Name:
-    """`off-peak 闲时`: the last word is the Chinese name."""
+    """Parses `off-peak 闲时`: the last word is the Chinese name."""
     english, _, chinese = text.strip().rpartition(" ")
     return Name(slug(english), english.replace("_", " "), chinese)
 
 
 def _values(text: str) -> Mapping[str, tuple[Name, ...]]:
-    """`open=new 新建|pending 待办, closed 已关闭`: by symbol, the names that a value may have."""
+    """Parses `open=new 新建|pending 待办, closed 已关闭`: symbol -> possible names of the value."""
     values = {}
     for part in text.split(","):
-        symbol, equals, rest = part.strip().partition("=")
-        names = tuple(_value(each) for each in (rest if equals else part).split("|"))
+        symbol, equals, options = part.strip().partition("=")
+        names = tuple(_value(each) for each in (options if equals else part).split("|"))
         values[symbol if equals else names[0].key] = names
     return values
 
 
 def _names(text: str) -> tuple[Name, ...]:
-    """`price = price / 价格; rate = rate / 费率`."""
+    """Parses `price = price / 价格; rate = rate / 费率`."""
     names = []
     for part in text.split(";"):
         key, _, label = part.partition("=")
@@ -145,7 +169,7 @@ def _part(symbol: str, raw: Mapping[str, Any]) -> FieldPart:
 
 
 def _verbs(text: str) -> tuple[Verb, ...]:
-    """`cancel / 取消; top_up: top up / 给_充值`."""
+    """Parses `cancel / 取消; top_up: top up / 给_充值`."""
     verbs = []
     for part in text.split(";"):
         english, _, chinese = part.partition(" / ")
@@ -156,32 +180,30 @@ def _verbs(text: str) -> tuple[Verb, ...]:
 
 @cache
 def archetypes() -> Mapping[str, Archetype]:
-    """All archetypes by role, those that others build on first."""
-    by_name = {}
-    for role, raw in _read("archetypes.yaml").items():
-        by_name[role] = Archetype(
-            role=role,
-            ids=tuple(raw["id"].split()),
-            rows=tuple(int(rows) for rows in raw["rows"]),
-            needs=tuple(raw["needs"]),
-            fields={symbol: _part(symbol, each) for symbol, each in raw["fields"].items()},
-            actions={
-                symbol: ActionPart(
-                    symbol,
-                    _verbs(each["verbs"]),
-                    tuple(_part(name, param) for name, param in (each.get("takes") or {}).items()),
-                    each,
-                )
-                for symbol, each in raw["actions"].items()
-            },
-            called=raw.get("called"),
-        )
-    return by_name
+    """All archetypes by role, in the order of the file: a role comes after the roles that it needs."""
+    return {role: _archetype(role, raw) for role, raw in _read("archetypes.yaml").items()}
+
+
+def _archetype(role: str, raw: Mapping[str, Any]) -> Archetype:
+    return Archetype(
+        role=role,
+        ids=tuple(raw["id"].split()),
+        rows=tuple(int(rows) for rows in raw["rows"]),
+        needs=tuple(raw["needs"]),
+        fields={symbol: _part(symbol, each) for symbol, each in raw["fields"].items()},
+        actions={symbol: _action(symbol, each) for symbol, each in raw["actions"].items()},
+        called=raw.get("called"),
+    )
+
+
+def _action(symbol: str, raw: Mapping[str, Any]) -> ActionPart:
+    takes = tuple(_part(name, param) for name, param in (raw.get("takes") or {}).items())
+    return ActionPart(symbol, _verbs(raw["verbs"]), takes, raw)
 
 
 @cache
 def talk() -> Mapping[str, Sequence[Any]]:
-    """What a domain may be asked, and what it cannot do: `info`, `unsupported`, `impossible`."""
+    """Questions that any domain may answer (`info`), and jobs that none can do (`unsupported`, `impossible`)."""
     return _read("talk.yaml")
 
 
