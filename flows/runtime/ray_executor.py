@@ -26,7 +26,7 @@ _IN_FLIGHT = 4
 
 
 class RayExecutor:
-    """Runs batches as Ray tasks of one CPU each. Results come in the order of the items (see `filters.runner.Executor`)."""
+    """Runs batches as Ray tasks of one CPU each. Results come in the order of the items (see `storage.execution.Executor`)."""
 
     def map(self, fn: Callable[..., Result], *iterables: Iterable[Any]) -> Iterator[Result]:
         """Yield `fn(*item)` per item. Raises the exception of `fn`; HeadraceError if Ray lost a task 6 times (node gone, out of memory)."""

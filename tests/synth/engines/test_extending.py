@@ -11,6 +11,7 @@ import pytest
 
 from storage.errors import BadInput
 from storage.records import Message
+from synth.engines import engine_names
 from synth.engines.base import ChatRequest, EngineFailure
 from synth.engines.engine_names import ENGINES, EngineKind, EngineUse, engine_named, look_at
 
@@ -21,10 +22,11 @@ HELLO = ChatRequest((Message(role="user", content="hello"),))
 @pytest.fixture(autouse=True)
 def _example(monkeypatch: pytest.MonkeyPatch) -> None:
     codes = re.findall(r"^ +```python\n(.*?)^ +```$", DOCS.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    (code,) = [code for code in codes if "class ProgramEngine" in code]
     module = ModuleType("program")
-    exec(compile(textwrap.dedent(code), str(DOCS), "exec", dont_inherit=True), vars(module))
-    monkeypatch.setitem(ENGINES, "program", EngineKind(module.open_program, module.check_program, "is there"))
+    vars(module).update(vars(engine_names))
+    for code in (code for code in codes if "ProgramEngine" in code):
+        exec(compile(textwrap.dedent(code), str(DOCS), "exec", dont_inherit=True), vars(module))
+    monkeypatch.setitem(ENGINES, "program", EngineKind(module._open_program, module._check_program, "is there"))
 
 
 def program(folder: Path, script: str) -> str:
