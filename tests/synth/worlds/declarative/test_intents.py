@@ -56,12 +56,12 @@ def test_what_is_drawn_such_is_wanted_and_can_be_solved_and_where_nothing_is_wan
         (world, world.draw_such(name, names, rng, is_wanted))
         for world in (make_world(World.name, draw_seed(rng, "train")) for _ in range(12))
     ]
-    found = [(world, slots) for world, slots in drawn if slots is not None]
-    for world, slots in found:
+    fitting = [(world, slots) for world, slots in drawn if slots is not None]
+    for world, slots in fitting:
         assert is_wanted(slots)
         solve(world, Frame(world=World.name, intent=name, slots=slots), "en")
 
-    assert len(found) >= 6 or not names
+    assert len(fitting) >= 6 or not names
     assert all(world.draw_such(name, names, rng, lambda _: False) is None for world, _ in drawn[:2])
 
 

@@ -1,4 +1,4 @@
-"""ComputeIntent over what was shown, in a real sandbox: such tasks need the program, and where none can be run they are not asked."""
+"""Compute intents in a real sandbox: their tasks need the program, and are not offered where no sandbox works."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from storage.records import CODE_TOOL, Frame, FunctionCall, Message, Task, ToolCall
+from storage.records import CODE_TOOL, Frame, FunctionCall, Language, Message, Task, ToolCall
 from storage.store import Store
 from synth.clusters.business_clusters import cluster_tools
 from synth.engines.base import ChatAnswer
@@ -57,8 +57,9 @@ def draw(world: str, name: str, rng: random.Random, language: str = "en") -> Tas
     intent = WORLDS[world].intents[name]
     slots = make_world(world, seed).draw_slots(name, frozenset(slot.name for slot in intent.slots), rng)
     frame = Frame(world=world, intent=name, slots=slots)
-    said = "en" if language == "en" else "zh"
-    return admit(WORLDS[frame.world], frame, text=render(WORLDS[frame.world], frame, said, rng), language=said, seed=seed, division="seed")
+    typed_language: Language = "en" if language == "en" else "zh"
+    text = render(WORLDS[world], frame, typed_language, rng)
+    return admit(WORLDS[world], frame, text=text, language=typed_language, seed=seed, division="seed")
 
 
 # ---- the tool in a world ------------------------------------------------------------------------------------------------------------
@@ -112,7 +113,7 @@ def test_there_are_many_kinds_and_each_is_worded() -> None:
 
 @needs_sandbox
 @pytest.mark.parametrize(("world", "name"), JOBS)
-def test_what_is_drawn_needs_the_program(world: str, name: str) -> None:
+def test_a_drawn_task_needs_the_program(world: str, name: str) -> None:
     rng = random.Random(name)
     for language in ("en", "zh", "en"):
         task = draw(world, name, rng, language)
@@ -128,7 +129,7 @@ def test_what_is_drawn_needs_the_program(world: str, name: str) -> None:
 
 
 @needs_sandbox
-def test_the_number_is_that_of_the_rows_and_no_other_will_do() -> None:
+def test_only_the_number_of_the_rows_passes() -> None:
     rng = random.Random(5)
     for _ in range(12):
         task = draw("banking", "average_deposit_of_customer", rng)
@@ -139,13 +140,13 @@ def test_the_number_is_that_of_the_rows_and_no_other_will_do() -> None:
         expected = round(run(amounts), 2)
         assert task.success.facts[0].value == f"{expected:.15g}"
         for wrong in (expected + 0.4, expected * 1.005):
-            said = Message(role="assistant", content=f"It is {wrong:.2f} dollars.")
-            assert not verify(WORLDS[task.world], task, [*messages[:-1], said]).checks["facts"]
-        said = Message(role="assistant", content=f"It is ${expected:,.2f}.")
-        assert verify(WORLDS[task.world], task, [*messages[:-1], said]).success
+            answer = Message(role="assistant", content=f"It is {wrong:.2f} dollars.")
+            assert not verify(WORLDS[task.world], task, [*messages[:-1], answer]).checks["facts"]
+        answer = Message(role="assistant", content=f"It is ${expected:,.2f}.")
+        assert verify(WORLDS[task.world], task, [*messages[:-1], answer]).success
 
 
-def test_no_such_task_where_rows_are_too_few_or_values_too_near() -> None:
+def test_no_compute_intent_where_rows_are_too_few_or_values_too_near() -> None:
     def jobs(**changed: Any) -> set[str]:
         raw = copy.deepcopy(WORLDS["banking"].source)
         deposit = raw["entities"]["deposit"]
@@ -160,7 +161,7 @@ def test_no_such_task_where_rows_are_too_few_or_values_too_near() -> None:
     assert not about & jobs(most=330)
 
 
-def test_more_rows_than_a_list_shows_are_no_such_task() -> None:
+def test_more_rows_than_a_list_shows_cannot_be_solved() -> None:
     raw = copy.deepcopy(WORLDS["logistics"].source)
     raw["entities"]["shipment"]["rows"] = 999
     world = compile_spec(raw)
@@ -216,11 +217,11 @@ def test_a_share_of_conversations_computes_and_a_run_that_goes_on_ends_the_same(
 
 
 def _stop_after(rounds: int):
-    seen = []
+    labels = []
 
     def progress(label: str, done: int, total: int) -> None:
-        seen.append(label)
-        if seen.count("synthesize") == rounds - 1:
+        labels.append(label)
+        if labels.count("synthesize") == rounds - 1:
             raise KeyboardInterrupt
 
     return progress

@@ -1,4 +1,4 @@
-"""What has to be looked at: as much as a rule takes to be judged, whichever way one goes, and nothing besides."""
+"""Required observations: as many as decide a rule, in any order, and no others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from synth.worlds.declarative.state import Row, State, shown_value
 from synth.worlds.declarative.tools import list_name, search_name
 
 DOMAINS = [*(name for name in library_specs() if name != "retail"), "gen-1", "gen-2", "gen-3", "gen-5", "gen-7", "gen-8"]
-DREAMS = 120
+POSSIBLE_STATES = 120
 
 
 def spec_world(name: str) -> type[SpecWorld]:
@@ -56,31 +56,31 @@ def by_ids(world: type[SpecWorld]) -> list[ActIntent]:
     return [each for each in world.jobs() if isinstance(each, ActIntent) and (each.against or each.name == each.act.name)]
 
 
-# ---- a policy that stops looking as soon as it knows ------------------------------------------------------------------------------
+# ---- a policy that stops observing as soon as the rules are decided ---------------------------------------------------------------
 
 
-class Dream(State):
-    """What the world may be as far as somebody knows who has seen some rows: anything where nothing was seen."""
+class PossibleState(State):
+    """A state that agrees with the observed rows; all other rows have random values."""
 
-    def __init__(self, real: State, seen: set[tuple[int, str]], rng: random.Random) -> None:
+    def __init__(self, real: State, observed: set[tuple[int, str]], rng: random.Random) -> None:
         super().__init__(real.base)
-        self.real, self.seen, self.rng = real, seen, rng
-        self.dreamt: dict[tuple[int, str], Row] = {}
+        self.real, self.observed, self.rng = real, observed, rng
+        self.imagined: dict[tuple[int, str], Row] = {}
 
     def row(self, entity: int, key: str) -> Row:
-        if (entity, key) in self.seen:
+        if (entity, key) in self.observed:
             return self.real.row(entity, key)
-        if (entity, key) not in self.dreamt:
+        if (entity, key) not in self.imagined:
             fields = self.base.domain.by_number[entity].stored
-            self.dreamt[entity, key] = (*(self._value(each) for each in fields), key)
-        return self.dreamt[entity, key]
+            self.imagined[entity, key] = (*(self._value(each) for each in fields), key)
+        return self.imagined[entity, key]
 
-    def _met(self, entity: str) -> list[str]:
-        """Rows that seen ones refer to: what is not seen may be the very same."""
+    def _referenced(self, entity: str) -> list[str]:
+        """Rows to which observed rows refer: an unobserved reference may lead to the same row."""
         tables = self.base.domain.by_number
         return [
             self.real.row(number, key)[each.place]
-            for number, key in sorted(self.seen)
+            for number, key in sorted(self.observed)
             for each in tables[number].stored
             if each.type.kind == "ref" and each.type.entity == entity
         ]
@@ -88,7 +88,7 @@ class Dream(State):
     def _value(self, of: Field) -> Any:
         spec, rng = of.spec, self.rng
         if isinstance(spec, schema.RefField):
-            return rng.choice([*self.base.domain.entities[spec.to].ids[:2], *self._met(spec.to)])
+            return rng.choice([*self.base.domain.entities[spec.to].ids[:2], *self._referenced(spec.to)])
         if of.words:
             return rng.choice(list(of.words))
         if isinstance(spec, schema.FlagField):
@@ -101,32 +101,32 @@ class Dream(State):
 
 @dataclass
 class Policy:
-    """Looks at the rows that the rules mention, one after the other, until no row that it has not seen could change its mind."""
+    """Observes the rows of the rules one after the other, until no unobserved row can change the decision."""
 
     world: type[SpecWorld]
     act: Act
     state: State
     values: Mapping[str, Any]
     is_backwards: bool
-    seen: set[tuple[int, str]] = field(default_factory=set)
+    observed: set[tuple[int, str]] = field(default_factory=set)
     calls: list[Call] = field(default_factory=list)
 
     def judge(self, rule: Condition) -> None:
         if rule.test.counts or any(self._is_derived(each.path, each.field) for each in rule.test.reads):
             for count in rule.test.counts:
-                self._see(*(each.path for each in count.reads))
-            self._see(*(each.path for each in rule.test.reads))
+                self._observe(*(each.path for each in count.reads))
+            self._observe(*(each.path for each in rule.test.reads))
             self._count(rule)
             return
         order = [each.path for each in rule.test.reads]
         for path in reversed(order) if self.is_backwards else order:
             if self._is_open(rule):
-                self._see(path)
+                self._observe(path)
         assert not self._is_open(rule)
 
     def _is_open(self, rule: Condition) -> bool:
         rng, now = random.Random(5), bool(rule.test.run(self.state, self.values))
-        return any(bool(rule.test.run(Dream(self.state, self.seen, rng), self.values)) != now for _ in range(DREAMS))
+        return any(bool(rule.test.run(PossibleState(self.state, self.observed, rng), self.values)) != now for _ in range(POSSIBLE_STATES))
 
     def _is_derived(self, path: tuple[str, ...], name: str) -> bool:
         entity = self.world.domain.entities[self.act.params[path[0]].type.entity]
@@ -134,12 +134,12 @@ class Policy:
             entity = self.world.domain.entities[entity.fields[step].type.entity]
         return entity.fields[name].derived is not None
 
-    def _see(self, *paths: tuple[str, ...]) -> None:
+    def _observe(self, *paths: tuple[str, ...]) -> None:
         for path in paths:
             entity, key = self.world.domain.entities[self.act.params[path[0]].type.entity], self.values[path[0]]
             for step in (*path[1:], None):
-                if (entity.number, key) not in self.seen:
-                    self.seen.add((entity.number, key))
+                if (entity.number, key) not in self.observed:
+                    self.observed.add((entity.number, key))
                     self._call(f"get_{entity.name}", **{entity.name: key})
                 if step is not None:
                     row, of = self.state.row(entity.number, key), entity.fields[step]
@@ -165,23 +165,23 @@ def passes(task: Task, calls: list[Call]) -> bool:
     return judge(WORLDS[task.world], task, done.messages, done.changes).success
 
 
-def inside(world: type[SpecWorld], intent: ActIntent, task: Task) -> dict[str, Any]:
-    """What the act is called with, as rules have it."""
+def expression_values(world: type[SpecWorld], intent: ActIntent, task: Task) -> dict[str, Any]:
+    """The values of the action's parameters, as rules use them."""
     kinds = {name: param.type.kind for name, param in intent.act.params.items()}
-    said = {name: task.slots[name] == "yes" if kinds[name] == "flag" else task.slots[name] for name in kinds if name in task.slots}
-    return {**intent.defaults, **said}
+    values = {name: task.slots[name] == "yes" if kinds[name] == "flag" else task.slots[name] for name in kinds if name in task.slots}
+    return {**intent.defaults, **values}
 
 
 @pytest.mark.parametrize("is_backwards", [False, True])
 @pytest.mark.parametrize("name", DOMAINS)
-def test_who_looks_until_he_knows_and_no_further_passes(name: str, is_backwards: bool) -> None:
-    """Given any act or trap, when somebody looks at the rows of its rules in any order, and at none once nothing unseen could matter, then
-    acts or refuses, he passes; where no rule needs a look he does so at once; and where one does, without a look he fails."""
+def test_a_policy_that_observes_until_the_rules_are_decided_passes(name: str, is_backwards: bool) -> None:
+    """Given any action or forbidden action, when a policy observes the rows of its rules in any order until they are decided, then it
+    passes; where no rule needs an observation it passes without one, elsewhere it fails without one."""
     world = spec_world(name)
     for intent in by_ids(world):
         for task in tasks(world, intent, 3):
             state = world(task.world_seed).now
-            policy = Policy(world, intent.act, state, inside(world, intent, task), is_backwards)
+            policy = Policy(world, intent.act, state, expression_values(world, intent, task), is_backwards)
             for rule in intent.act.conditions:
                 if rule.rule is not None and intent.against in ("", rule.name):
                     policy.judge(rule)
@@ -201,7 +201,7 @@ def test_an_act_that_no_rule_forbids_takes_one_call() -> None:
 
 
 def starter(condition: str, **loans: Any) -> type[SpecWorld]:
-    """loans: what is said of loans besides, where there are to be 45 of each member."""
+    """The starter spec with another condition. loans: keys of the status field of loans, if each member has 45 of them."""
     raw = copy.deepcopy(parse_text(files("synth.worlds.declarative").joinpath("starter.yaml").read_text(encoding="utf-8")))
     raw["actions"]["lend_tool"]["rules"]["deposit_covers"]["if"] = condition
     if loans:
@@ -213,10 +213,10 @@ def starter(condition: str, **loans: Any) -> type[SpecWorld]:
     return world
 
 
-def looked(world: type[SpecWorld], intent: str, count: int = 24) -> set[tuple[str, ...]]:
-    found = world.intents[intent]
-    assert isinstance(found, ActIntent)
-    return {tuple(call.tool for call in task.plan.calls) for task in tasks(world, found, count)}
+def planned_tools(world: type[SpecWorld], intent: str, count: int = 24) -> set[tuple[str, ...]]:
+    act_intent = world.intents[intent]
+    assert isinstance(act_intent, ActIntent)
+    return {tuple(call.tool for call in task.plan.calls) for task in tasks(world, act_intent, count)}
 
 
 @pytest.mark.parametrize(
@@ -234,12 +234,12 @@ def looked(world: type[SpecWorld], intent: str, count: int = 24) -> set[tuple[st
         ("days <= 7", [()], [("lend_tool",)]),
     ],
 )
-def test_the_tests_that_settle_a_rule_are_looked_at_and_no_others(
+def test_only_the_tests_that_decide_a_rule_are_observed(
     condition: str, trapped: list[tuple[str, ...]], free: list[tuple[str, ...]]
 ) -> None:
     world = starter(condition)
-    assert looked(world, "lend_tool_against_deposit_covers") == set(trapped)
-    assert looked(world, "lend_tool") == set(free)
+    assert planned_tools(world, "lend_tool_against_deposit_covers") == set(trapped)
+    assert planned_tools(world, "lend_tool") == set(free)
 
 
 THREE = "(member.deposit >= 20 or tool.fee <= 30) and (member.level == plus or tool.fee <= 50) and (member.deposit >= 10 or tool.fee <= 55)"
@@ -248,17 +248,17 @@ FOUR = "member.deposit >= 5 or tool.branch.opens <= '09:50' or member.level == p
 
 @pytest.mark.parametrize("condition", [THREE, f"not ({THREE})", FOUR, f"days <= 3 or ({THREE}) or tool.kind == saw"])
 @pytest.mark.parametrize("intent", ["lend_tool", "lend_tool_against_deposit_covers"])
-def test_whichever_of_many_ways_one_goes_one_passes(condition: str, intent: str) -> None:
-    """Given rules that many sets of tests settle, when somebody looks at any rows that are enough, then he passes; no piece of evidence
-    follows from another, and where a look is needed nobody passes without one."""
+def test_every_deciding_set_of_tests_passes(condition: str, intent: str) -> None:
+    """Given rules that many sets of tests decide, when a policy observes any of these sets, then it passes; no piece of evidence follows
+    from another, and no policy passes without an observation where one is needed."""
     world = starter(condition)
-    found = world.intents[intent]
-    assert isinstance(found, ActIntent)
-    (rule,) = (each for each in found.act.conditions if each.rule is not None)
-    for task in tasks(world, found, 16):
-        act = [] if found.against else [task.plan.calls[-1]]
+    act_intent = world.intents[intent]
+    assert isinstance(act_intent, ActIntent)
+    (rule,) = (each for each in act_intent.act.conditions if each.rule is not None)
+    for task in tasks(world, act_intent, 16):
+        act = [] if act_intent.against else [task.plan.calls[-1]]
         for is_backwards in (False, True):
-            policy = Policy(world, found.act, world(task.world_seed).now, inside(world, found, task), is_backwards)
+            policy = Policy(world, act_intent.act, world(task.world_seed).now, expression_values(world, act_intent, task), is_backwards)
             policy.judge(rule)
             assert passes(task, [*policy.calls, *act]), (policy.calls, task.success.evidence)
         assert passes(task, act) is not bool(policy.calls)
@@ -267,42 +267,42 @@ def test_whichever_of_many_ways_one_goes_one_passes(condition: str, intent: str)
         assert len(clauses) <= 16
 
 
-def test_one_look_is_enough_where_it_settles_three_halves() -> None:
-    """Given a rule with eight ways to see it, when somebody looks at the tool alone, he passes where its fee fulfils one half of each `or`,
-    and fails where it does not and a look at the member is needed."""
+def test_one_observation_is_enough_where_it_decides_three_parts() -> None:
+    """Given a rule with eight deciding sets, when a policy observes the tool alone, it passes where the fee fulfils one part of each `or`,
+    and fails where it must observe the member too."""
     world = starter(THREE)
-    found = world.intents["lend_tool"]
-    assert isinstance(found, ActIntent)
-    told = {True: 0, False: 0}
-    for task in tasks(world, found, 24):
+    act_intent = world.intents["lend_tool"]
+    assert isinstance(act_intent, ActIntent)
+    counts = {True: 0, False: 0}
+    for task in tasks(world, act_intent, 24):
         state, tool = world(task.world_seed).now, task.slots["tool"]
         fields = world.domain.entities["tool"].fields
         settles = state.row(world.domain.entities["tool"].number, str(tool))[fields["fee"].place] <= 30
         assert passes(task, [Call(tool="get_tool", arguments={"tool": tool}), task.plan.calls[-1]]) is settles
-        told[settles] += 1
-    assert all(told.values())
+        counts[settles] += 1
+    assert all(counts.values())
 
 
-def test_a_count_is_not_seen_in_a_list_that_is_cut_off() -> None:
+def test_a_list_that_is_cut_off_shows_no_count() -> None:
     """Given members with more loans than their list shows, then loans of one status are counted by a search; where none tells, the spec is
     refused, but for a rule on how many loans there are at all: that the list says."""
     rule = "count(loan, member=member, status=out) <= 36"
-    assert looked(starter(rule, filter="equal"), "lend_tool") == {("search_loans", "lend_tool")}
+    assert planned_tools(starter(rule, filter="equal"), "lend_tool") == {("search_loans", "lend_tool")}
     with pytest.raises(SpecError, match="a list shows only 20 of the rows that a rule counts"):
         starter(rule, filter="none")
     raw_count = starter("count(loan, member=member) <= 45", filter="none")
-    assert {plan[-1] for plan in looked(raw_count, "lend_tool")} == {"lend_tool"}
+    assert {plan[-1] for plan in planned_tools(raw_count, "lend_tool")} == {"lend_tool"}
 
 
-def test_whose_purse_cannot_be_looked_into_may_still_pay() -> None:
-    """Given an action that moves money out of rows that no tool shows, then it is no matter of looking: its tool says what is missing."""
+def test_an_action_may_move_money_out_of_rows_that_no_tool_shows() -> None:
+    """Given an action that moves money out of rows that no tool shows, then no observation is required: its tool reports errors."""
     raw = copy.deepcopy(parse_text(files("synth.worlds.declarative").joinpath("starter.yaml").read_text(encoding="utf-8")))
     raw["entities"]["branch"]["fields"]["purse"] = {"type": "money", "min": "0", "max": "90", "label": "purse / 钱箱"}
     raw["entities"]["branch"]["tools"] = []
     raw["actions"]["return_tool"]["moves"] = [{"amount": "5", "from": "loan.tool.branch.purse", "to": "loan.member.deposit"}]
     world = compile_spec(raw)
     WORLDS.register(world)
-    assert looked(world, "return_tool") == {("return_tool",)}
+    assert planned_tools(world, "return_tool") == {("return_tool",)}
 
 
 def test_refusals_are_by_the_rule() -> None:

@@ -1,4 +1,4 @@
-"""How rows are named in requests: everything that the plan goes by is said, and no two rows are named alike."""
+"""References to rows: a request contains everything that its plan uses, and names one row."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def starter() -> Any:
     return parse_text(files("synth.worlds.declarative").joinpath("starter.yaml").read_text(encoding="utf-8"))
 
 
-def test_what_the_best_must_be_for_an_act_is_said_in_the_request() -> None:
-    """Given tools that can only be lent when insured and available, when somebody asks for the best one, then both are said, and what no
-    words are given for is no filter of the plan."""
+def test_a_request_contains_the_conditions_of_the_best_row() -> None:
+    """Given tools that can only be lent when insured and available, when a request asks for the best one, then it contains both, and a
+    value without words is no filter of the plan."""
     raw = starter()
     raw["entities"]["tool"]["fields"] |= {
         "insured": {"type": "flag", "share": "0.9", "label": "insured / 已投保", "want": "with insurance / 有保险的"},
@@ -60,13 +60,13 @@ def test_a_row_is_named_as_the_only_one_of_its_kind_where_the_list_shows_it() ->
     acts = [intent for intent in world.jobs() if isinstance(intent, ActIntent)]
     owned = [each for intent in acts for each in intent.references.values() if isinstance(each, OwnedReference)]
     reference = next(each for each in owned if each.name is None and each.attribute.name == "kind")
-    named = [key for key, _ in reference.propose(state, frozenset(), {}, reference.entity.ids, random.Random(1))]
+    keys = [key for key, _ in reference.propose(state, frozenset(), {}, reference.entity.ids, random.Random(1))]
     shown = {
         key
         for member in reference.owner_entity.ids
         for key, _ in state.select(reference.entity.number, ((reference.owner.place, member),))[:LIST_LIMIT]
     }
-    assert named and set(named) <= shown
+    assert keys and set(keys) <= shown
 
 
 def test_two_orders_never_share_a_superlative_in_either_language() -> None:

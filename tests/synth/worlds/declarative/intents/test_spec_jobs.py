@@ -1,5 +1,4 @@
-"""Jobs that a spec writes itself: acts chosen by state, several acts in one request, what is told, and what is refused when they make no
-sense."""
+"""Intents that a spec defines by steps: actions chosen by state, several actions in one request, answers, problems of wrong specs."""
 
 from __future__ import annotations
 
@@ -82,8 +81,8 @@ TERM = {"type": "choice", "like": "loan.kind"}
 
 
 def raw_spec(change: Callable[[Any], object] = lambda raw: None) -> Any:
-    raw, own = parse_text(STARTER), copy.deepcopy(parse_text(OWN))
-    raw.update(own)
+    raw = parse_text(STARTER)
+    raw.update(copy.deepcopy(parse_text(OWN)))
     raw["kinds"]["term"] = TERM
     change(raw)
     return raw
@@ -91,13 +90,13 @@ def raw_spec(change: Callable[[Any], object] = lambda raw: None) -> Any:
 
 @cache
 def world_class() -> type[SpecWorld]:
-    found = compile_spec(raw_spec())
-    if found.name not in WORLDS:
-        WORLDS.register(found)
-    return found
+    world = compile_spec(raw_spec())
+    if world.name not in WORLDS:
+        WORLDS.register(world)
+    return world
 
 
-def drawn(name: str, seed: int, *, optional: bool = True) -> tuple[SpecWorld, dict[str, JSON], Solution]:
+def draw_solution(name: str, seed: int, *, optional: bool = True) -> tuple[SpecWorld, dict[str, JSON], Solution]:
     """Slots of a job that fit a seed from `seed` on, and what solves it."""
     World = world_class()
     intent = World.intents[name]
@@ -120,11 +119,11 @@ def test_a_job_that_is_written_is_a_job_like_any_other(name: str) -> None:
     """Given a job, when its tasks are drawn and worded, then they are admitted, the teacher passes, and its calls do what is promised."""
     World = world_class()
     for seed in range(0, 40, 4):
-        world, slots, found = drawn(name, seed)
+        world, slots, solution = draw_solution(name, seed)
         assert not world.changes()
-        for call in found.plan.calls:
+        for call in solution.plan.calls:
             assert not world.call(call.tool, call.arguments).is_error
-        assert world.changes() == found.success.changes
+        assert world.changes() == solution.success.changes
         frame = Frame(world=World.name, intent=name, slots=slots)
         text = render(World, frame, "zh", random.Random(seed))
         task = admit(World, frame, text=text, language="zh", seed=world.seed, division="seed")
@@ -134,49 +133,49 @@ def test_a_job_that_is_written_is_a_job_like_any_other(name: str) -> None:
 def test_the_act_follows_the_state_which_must_be_seen() -> None:
     acts = Counter[str]()
     for seed in range(30):
-        world, slots, found = drawn("settle_loan", seed)
+        world, slots, solution = draw_solution("settle_loan", seed)
         row = world.state()["loan"][slots["loan"]]
-        look, act = found.plan.calls
+        look, act = solution.plan.calls
         acts[act.tool] += 1
         assert (look.tool, look.arguments) == ("get_loan", {"loan": slots["loan"]})
         assert act.tool == ("return_tool" if row["due"] < "2026-05-13" else "renew_loan")
         assert ("days" in act.arguments) == (act.tool == "renew_loan")
-        shown = {fact.value for fact in found.success.evidence}
+        shown = {fact.value for fact in solution.success.evidence}
         assert {f'"id":"{slots["loan"]}"', f'"due":"{row["due"]}"', '"status":"out"'} <= shown
     assert min(acts["return_tool"], acts["renew_loan"]) > 3
 
 
 def test_several_acts_of_one_request_each_see_what_the_one_before_did() -> None:
     for seed in range(12):
-        world, slots, found = drawn("settle_and_borrow", seed)
-        tools = [call.tool for call in found.plan.calls]
+        world, slots, solution = draw_solution("settle_and_borrow", seed)
+        tools = [call.tool for call in solution.plan.calls]
         assert tools[:2] == ["get_loan", "search_tools"]
         assert tools[2] in ("return_tool", "renew_loan")
         assert tools[3:] == ["lend_tool"]
         whose = world.state()["loan"][slots["loan"]]["member"]
-        assert found.plan.calls[3].arguments["member"] == whose
-        assert len([path for path in found.success.changes if path.startswith("loan/")]) > 6, "the old loan, and a new one"
+        assert solution.plan.calls[3].arguments["member"] == whose
+        assert len([path for path in solution.success.changes if path.startswith("loan/")]) > 6, "the old loan, and a new one"
 
 
 def test_a_slot_that_nobody_says_is_no_argument() -> None:
-    _, slots, found = drawn("ask_fee", 3, optional=False)
+    _, slots, solution = draw_solution("ask_fee", 3, optional=False)
     assert "most" not in slots
-    assert "max_fee" not in found.plan.calls[0].arguments
-    _, slots, found = drawn("ask_fee", 3)
-    assert found.plan.calls[0].arguments["max_fee"] == slots["most"]
+    assert "max_fee" not in solution.plan.calls[0].arguments
+    _, slots, solution = draw_solution("ask_fee", 3)
+    assert solution.plan.calls[0].arguments["max_fee"] == slots["most"]
 
 
 def test_what_is_told_has_the_others_of_its_search_as_rivals() -> None:
-    world, slots, found = drawn("ask_fee", 5)
+    world, slots, solution = draw_solution("ask_fee", 5)
     rows = [row for row in world.state()["tool"].values() if row["kind"] == slots["kind"]]
-    (fact,) = found.success.facts
+    (fact,) = solution.success.facts
     assert fact.kind == "price"
     assert set(fact.rivals) == {str(row["fee"]) for row in rows} - {fact.value}
 
 
 def test_a_row_of_an_owner_is_found_only_where_there_is_one_such() -> None:
     for seed in range(10):
-        world, slots, _ = drawn("settle_mine", seed)
+        world, slots, _ = draw_solution("settle_mine", seed)
         mine = [row for row in world.state()["loan"].values() if (row["member"], row["kind"]) == (slots["member"], slots["due"])]
         assert len(mine) == 1
 
@@ -209,7 +208,7 @@ def test_a_job_of_ones_own_takes_the_place_of_ours_of_that_name() -> None:
 
     world = compile_spec(raw_spec(rename))(4)
     assert [slot.name for slot in world.intents["ask_loan"].slots] == ["loan", "days"]
-    assert "ask_loan" in world_class().intents, "ours, where there is none of one's own"
+    assert "ask_loan" in world_class().intents, "a combined intent, because the spec defines none of this name"
 
 
 def test_an_action_of_combined_jobs_says_its_own_reply_too() -> None:
@@ -409,11 +408,11 @@ GOLDEN: list[tuple[Callable[[Any], object], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("change", "told"), GOLDEN)
-def test_a_job_that_makes_no_sense_is_refused_with_its_place_and_a_remedy(change: Callable[[Any], object], told: str) -> None:
+@pytest.mark.parametrize(("change", "problem"), GOLDEN)
+def test_a_job_that_makes_no_sense_is_refused_with_its_place_and_a_remedy(change: Callable[[Any], object], problem: str) -> None:
     with pytest.raises(SpecError) as caught:
         compile_spec(raw_spec(change))
-    assert told in [str(problem) for problem in caught.value.problems]
+    assert problem in [str(each) for each in caught.value.problems]
     assert len(caught.value.problems) <= 4
 
 
@@ -493,7 +492,7 @@ def short() -> type[SpecWorld]:
     return compile_spec(raw_spec(_short))
 
 
-def told(world: SpecWorld, called: str, /, **arguments: JSON) -> Any:
+def call_tool(world: SpecWorld, called: str, /, **arguments: JSON) -> Any:
     return json.loads(world.call(called, arguments).content)
 
 
@@ -502,20 +501,20 @@ def test_tools_tell_what_the_spec_says_and_there_is_no_program_without_combined_
     tools = {tool.name: tool for tool in world.tools}
     assert "my_loans" in tools
     assert "run_python" not in tools
-    assert told(world, "run_python", code="print(1)") == {"error": "no such tool"}
+    assert call_tool(world, "run_python", code="print(1)") == {"error": "no such tool"}
     assert {tool.server.partition("-")[0] for tool in tools.values()} == {"desk"}
     assert (tools["search_tools"].description, tools["search_tools"].parameters["required"]) == ("Tools of a kind.", ["kind"])
-    rows = told(world, "search_tools", kind="saw")
+    rows = call_tool(world, "search_tools", kind="saw")
     held = {key: row for key, row in world.state()["tool"].items() if row["kind"] == "saw"}
     assert rows == [{"tool": key, "fee": row["fee"]} for key, row in sorted(held.items(), key=lambda pair: pair[1]["fee"])][:2]
-    assert len(told(world, "search_tools", kind="saw", limit=4)) == 4
-    assert "error" in told(world, "search_tools", kind="saw", limit=5)
+    assert len(call_tool(world, "search_tools", kind="saw", limit=4)) == 4
+    assert "error" in call_tool(world, "search_tools", kind="saw", limit=5)
     lent = sum(row["status"] == "lent" for row in held.values())
-    assert len(told(world, "search_tools", kind="saw", lent_out=True, limit=4)) == min(lent, 4)
-    assert told(world, "search_tools", kind="saw", lent_out=False) == rows
+    assert len(call_tool(world, "search_tools", kind="saw", lent_out=True, limit=4)) == min(lent, 4)
+    assert call_tool(world, "search_tools", kind="saw", lent_out=False) == rows
     tool, row = next(iter(held.items()))
-    assert told(world, "get_tool", tool=tool) == {"tool": tool, "status": row["status"], "fee": row["fee"]}
-    mine = told(world, "my_loans", member="m003")
+    assert call_tool(world, "get_tool", tool=tool) == {"tool": tool, "status": row["status"], "fee": row["fee"]}
+    mine = call_tool(world, "my_loans", member="m003")
     assert [set(each) for each in mine] == [{"loan", "kind", "status"}] * len(mine)
     assert tools["get_branch"].parameters["properties"]["branch"]["pattern"] == r"^b\d\d$"
 
@@ -526,8 +525,8 @@ def test_an_action_tells_counts_and_says_why_not() -> None:
     free = next(key for key, row in rows.items() if row["status"] == "free" and row["fee"] < 10)
     rich = next(key for key, row in world.state()["member"].items() if row["deposit"] > 20)
     before = world.snapshot()
-    assert told(world, "lend_tool", member=rich, tool=free, days=3) == {"tool": free, "cost": 3 * rows[free]["fee"]}
-    assert told(world, "lend_tool", member=rich, tool=free, days=3) == {"error": "the tool is lent"}
+    assert call_tool(world, "lend_tool", member=rich, tool=free, days=3) == {"tool": free, "cost": 3 * rows[free]["fee"]}
+    assert call_tool(world, "lend_tool", member=rich, tool=free, days=3) == {"error": "the tool is lent"}
     assert world.changes()[f"lent/{rich}"] == 3
     assert world.state()["lent"] == {rich: 3}
     world.restore(before)
@@ -537,9 +536,9 @@ def test_an_action_tells_counts_and_says_why_not() -> None:
 def test_one_of_two_rows_is_given_and_goes_by_one_name() -> None:
     world = short()(2)
     for arguments in ({}, {"tool": "t001", "loan": "l001"}):
-        assert told(world, "report", reason="late", **arguments) == {"error": "give one of tool, loan"}
-    assert told(world, "report", reason="late", loan="l001") == {"reported": "l001", "reason": "late"}
-    told(world, "report", reason="late", loan="l001")
+        assert call_tool(world, "report", reason="late", **arguments) == {"error": "give one of tool, loan"}
+    assert call_tool(world, "report", reason="late", loan="l001") == {"reported": "l001", "reason": "late"}
+    call_tool(world, "report", reason="late", loan="l001")
     assert world.changes() == {"reports/l001-late": 2}
     needed = next(tool for tool in world.tools if tool.name == "report").parameters["required"]
     assert needed == ["reason"]
@@ -550,8 +549,8 @@ def test_what_one_says_of_an_action_may_differ_from_job_to_job() -> None:
         _short(raw)
         raw["intents"]["complain"]["steps"][0]["words"] = "{tool} will be mended: {reason}. / {tool}会修好。"
 
-    for world, said in ((short(), "I have reported tool t004."), (compile_spec(raw_spec(mine)), "t004 will be mended: broken.")):
-        assert world.intents["complain"].solve(world(3), {"tool": "t004"}, "en").plan.answer == said
+    for world, answer in ((short(), "I have reported tool t004."), (compile_spec(raw_spec(mine)), "t004 will be mended: broken.")):
+        assert world.intents["complain"].solve(world(3), {"tool": "t004"}, "en").plan.answer == answer
 
 
 def test_what_an_action_told_is_said_where_somebody_asked() -> None:
@@ -560,13 +559,13 @@ def test_what_an_action_told_is_said_where_somebody_asked() -> None:
         intent = world.intents["borrow"]
         slots = world.draw_slots("borrow", frozenset({"member", "kind", "pick", "days", "cost"}), random.Random(seed))
         try:
-            found = intent.solve(world, slots, "en")
+            solution = intent.solve(world, slots, "en")
         except Unsolvable:
             continue
-        tool = found.plan.calls[1].arguments["tool"]
+        tool = solution.plan.calls[1].arguments["tool"]
         cost = slots["days"] * world.state()["tool"][tool]["fee"]
-        assert found.plan.answer == f"{tool} is yours for {slots['days']} days. It costs {cost} dollars."
-        assert [(fact.kind, fact.value) for fact in found.success.facts] == [("price", str(cost))]
+        assert solution.plan.answer == f"{tool} is yours for {slots['days']} days. It costs {cost} dollars."
+        assert [(fact.kind, fact.value) for fact in solution.success.facts] == [("price", str(cost))]
         plain = intent.solve(world, {name: value for name, value in slots.items() if name != "cost"}, "en")
         assert not plain.success.facts
         assert world.units["cost"] == "dollars"
