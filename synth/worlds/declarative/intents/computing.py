@@ -219,7 +219,7 @@ class ComputeIntent(SpecIntent):
         return abs(result) < 1 or any(is_near(result, number) or is_near(number, result) for number in numbers)
 
     def draw(self, state: State, slot_names: frozenset[str], given: Slots, rng: random.Random) -> dict[str, JSON] | None:
-        for row_slots in self.rows.propose(state, slot_names, given, rng):
+        for row_slots in self.rows.propose(state, given, rng):
             shown = self.rows.show(PlanDraft(self.spec_domain, state), row_slots)
             for more in self._draw_question(shown, given, rng):
                 slots = {**row_slots, **more}

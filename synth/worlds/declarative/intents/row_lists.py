@@ -46,7 +46,7 @@ class RowList(ABC):
         self.domain, self.entity = domain, entity
 
     @abstractmethod
-    def propose(self, state: State, names: frozenset[str], given: Slots, rng: random.Random) -> Iterator[dict[str, JSON]]:
+    def propose(self, state: State, given: Slots, rng: random.Random) -> Iterator[dict[str, JSON]]:
         """Slots of sets of rows, in random order."""
 
     @abstractmethod
@@ -93,7 +93,7 @@ class OwnedRows(RowList):
     def _search(self) -> Callee:
         return searcher(self.domain, self.owner_entity, Writer(self.domain, self.owner_entity))
 
-    def propose(self, state: State, names: frozenset[str], given: Slots, rng: random.Random) -> Iterator[dict[str, JSON]]:
+    def propose(self, state: State, given: Slots, rng: random.Random) -> Iterator[dict[str, JSON]]:
         return islice(self._fitting(state, rng), _OWNERS)
 
     def _fitting(self, state: State, rng: random.Random) -> Iterator[dict[str, JSON]]:
@@ -139,7 +139,7 @@ class FirstRows(RowList):
     def _search(self) -> Callee:
         return searcher(self.domain, self.entity, Writer(self.domain, self.entity))
 
-    def propose(self, state: State, names: frozenset[str], given: Slots, rng: random.Random) -> Iterator[dict[str, JSON]]:
+    def propose(self, state: State, given: Slots, rng: random.Random) -> Iterator[dict[str, JSON]]:
         for kind in islice(random_order(list(self.kind.words) * _SEARCHES, rng), _SEARCHES):
             drawn = {"pick": rng.choice(list(self.orders)), "few": rng.choice(self.few.choices), "kind": kind}
             slots = {name: given.get(name, value) for name, value in drawn.items()}

@@ -78,9 +78,8 @@ class ScriptedIntent(SpecIntent):
         self.job = job
         slots = []
         for name, kind in job.kinds.items():
-            is_entity = isinstance(kind, Entity)
-            named_kind = (kind.name, id_kind(domain, kind)[1] if isinstance(kind, Entity) else _slot_kind(domain, kind))
-            slots.append(make_slot(name, named_kind, is_required=name not in job.spec.optional, is_entity=is_entity))
+            named_kind = id_kind(domain, kind) if isinstance(kind, Entity) else (kind.name, _slot_kind(domain, kind))
+            slots.append(make_slot(name, named_kind, is_required=name not in job.spec.optional, is_entity=isinstance(kind, Entity)))
         super().__init__(domain, job.name, "", slots)
         self.leaf = f"{domain.name}.{job.spec.leaf}"
         job_branches = branches(job.steps)
@@ -270,31 +269,29 @@ class _Walk:
 
     def _search(self, step: SearchRow) -> None:
         search, state = self.intent.searches[step.entity.name], self.state
-        conditions = {name: (field, self._value(argument)) for name, (field, argument) in step.where.items() if self._is_given(argument)}
+        fields = {name: field for name, (field, _) in step.where.items()}
+        filters = {name: self._value(argument) for name, (_, argument) in step.where.items() if self._is_given(argument)}
         order = self._value(step.sort)
-        rows = search.find(state, {**{name: value for name, (_, value) in conditions.items()}, "sort": order})
+        rows = search.find(state, filters | {"sort": order})
         if len(rows) <= search.spec.limit:
             raise misfit("too few to choose among: looking from the wrong end would show it as well")
         ranked_by = search.orders[order][0]
         if value_of(state, rows[0][1], ranked_by) == value_of(state, rows[1][1], ranked_by):
             raise misfit("no single best")
-        arguments = {name: json_value(self.domain, field.type.kind, value) for name, (field, value) in conditions.items()}
-        self.draft.add_call(search_name(step.entity), **{**arguments, "sort": order})
+        arguments = {name: json_value(self.domain, fields[name].type.kind, value) for name, value in filters.items()}
+        self.draft.add_call(search_name(step.entity), **(arguments | {"sort": order}))
         self.values[step.row] = rows[0][0]
-        kinds = {name: value for name, (field, value) in conditions.items() if field.type.kind in ("choice", "name", "ref")}
+        kinds = {name: value for name, value in filters.items() if fields[name].type.kind in ("choice", "name", "ref")}
         self.candidates[step.row] = search.find(state, kinds)
 
     def _act(self, step: DoAction) -> None:
-        act, values = step.act, defaults_of(step.act)
-        arguments: dict[str, JSON] = {}
-        for name, argument in step.given.items():
-            if self._is_given(argument):
-                values[name] = self._value(argument)
-                arguments[name] = json_value(self.domain, act.params[name].type.kind, values[name])
+        act = step.act
+        given = {name: self._value(argument) for name, argument in step.given.items() if self._is_given(argument)}
+        values = defaults_of(act) | given
         problem = failing(self.domain, act, self.state, values)
         if problem is not None:
             raise misfit(problem)
-        self.draft.add_call(act.name, **arguments)
+        self.draft.add_call(act.name, **{name: json_value(self.domain, act.params[name].type.kind, value) for name, value in given.items()})
         perform(self.domain, act, self.state, values)
         self.results[act.name] = tell_fields(self.domain, act, self.state, values)
         self.answers.append(reply(self.domain, act, values, self.language, step.words))
