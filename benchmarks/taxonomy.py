@@ -28,7 +28,7 @@ from filters.steps.rules import RulesConfig
 from filters.taxonomy.annotate import Scripted, is_other
 from filters.taxonomy.built_in import built_in
 from filters.taxonomy.evolve import EvolveConfig, Evolved, evolve
-from filters.taxonomy.groups import strangers
+from filters.taxonomy.groups import shuffled_vectors
 from filters.taxonomy.label import by_vectors, step
 from filters.taxonomy.salient_terms import Corpus
 from filters.taxonomy.tree import is_below
@@ -117,7 +117,7 @@ def class_section(name: str, top: str) -> Section:
 def noise(_: Deadline) -> Mapping[str, float]:
     """New leaves, and the share that keeps out of the known ones, where the same rows have vectors with every column shuffled."""
     log = drawn_log(SEEDS[0])
-    evolved = evolved_without(log, "retail", strangers(log.vectors, len(log.vectors), np.random.default_rng(0)), 0)
+    evolved = evolved_without(log, "retail", shuffled_vectors(log.vectors, len(log.vectors), np.random.default_rng(0)), 0)
     before = {leaf.id for leaf in built_in().leaves}
     return {
         "noise_new_leaves": sum(leaf.id not in before for leaf in evolved.tree.leaves),

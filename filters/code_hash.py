@@ -11,9 +11,9 @@ ROOT = Path(__file__).parent.parent
 
 @cache
 def code_hash(*rooms: str, root: Path = ROOT) -> str:
-    """Of all Python sources and YAML files in these rooms (`filters`, `synth` ...), their names included; 16 hexadecimal digits.
+    """Hash of all Python and YAML files in these rooms (`filters`, `synth` ...) and their names; 16 hexadecimal digits.
 
-    Whole rooms, so that no import can be forgotten: a change that changes no result costs a run that is done again, never a stale one.
+    It covers whole rooms, so that no import is missed: a harmless change repeats a run, but no run is stale.
     """
     digest = hashlib.sha256()
     for path in sorted(path for room in rooms for ending in ("py", "yaml") for path in (root / room).rglob(f"*.{ending}")):

@@ -1,14 +1,13 @@
 """The funnel: raw queries in, a small set of executable tasks out, a verdict on every row.
 
-`curate` runs the list of steps of `pipeline.py` over query files (`runner.py`) and commits what came of it: every row read and its verdict,
-the frames, the tasks, and a segment of the index for later runs (`dedup_index.py`). Nothing is decided here.
+`curate` runs the steps of `pipeline.py` over query files (`runner.py`) and commits the results: every row and its verdict, the frames, the
+tasks, and a segment of the index for later runs (`dedup_index.py`). The steps decide; this module does not.
 
-A run's id is a hash of the files' contents and formats, the configuration, the code of this room and the one below, the names of the steps
-and what they declare in `made_by`, and what was seen before; so a killed run goes on where it was, a finished one is not done again, and
-either gives the same rows.
+The id of a run is a hash of the files' contents and formats, the configuration, the code of `filters` and `synth`, the names of the steps
+and their `made_by`, and the earlier segments of the index. So a killed run continues, and a finished run is not repeated.
 
-In memory are some 30 bytes a row read; while near duplicates are decided, the compared texts, their candidate pairs and some 40 bytes a row
-of these; and from the first whole step on, the columns that such steps need of the rows that are left.
+Memory: some 30 bytes for each row read. While near duplicates are decided, also the compared texts, their candidate pairs and some 40 bytes
+for each compared row. From the first whole step on, the columns that whole steps need of the remaining rows.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ import polars as pl
 from filters import ingest
 from filters.code_hash import code_hash
 from filters.dedup import near
-from filters.dedup.dedup_index import INDEXED, NothingNew, Seen, read_before, write_asked, write_band, write_seen
+from filters.dedup.dedup_index import INDEXED, DedupIndex, NothingNew, read_before, write_asked, write_band, write_seen
 from filters.dedup.guards import world_terms
 from filters.frames.batches import Batch, Sources, batches_of
 from filters.frames.workspace import Workspace
@@ -47,24 +46,24 @@ from storage.store import Part, Store, part_id
 __all__ = ["FunnelConfig", "FunnelResult", "NothingNew", "curate", "new_files"]
 
 VERSION = 2
-"""Of the parts that a run writes: what is in them is decided by the run's id."""
+"""Version of the parts that a run writes."""
 MOST_ROWS = 2**32 - 1
-"""Rows are numbered in 32 bits, those of earlier runs included."""
+"""Row numbers have 32 bits and include the rows of earlier runs."""
 _WRITTEN_AT_ONCE = 64
-"""Batches whose verdicts are spelt out at a time."""
+"""Batches whose verdicts are written at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class FunnelResult:
     """A committed run.
 
-    run: its id.
-    parts: ids of its parts, but those of the index.
-    task_ids: of the admitted tasks.
-    funnel: a step a row.
-    shortfall: which step left too few, where fewer rows were kept than wanted.
-    not_compared: what of earlier runs this one was not compared with, and why.
-    not_done: what else it could not do, and what would help.
+    run: id of the run.
+    parts: ids of its parts, without those of the index.
+    task_ids: ids of the admitted tasks.
+    funnel: one row a step.
+    shortfall: the step that kept too few rows, if the run kept fewer than configured.
+    not_compared: the earlier rows that this run was not compared with, and the reason.
+    not_done: other limits of the run, and what the user can do.
     """
 
     run: str
@@ -85,18 +84,18 @@ def curate(
     progress: Progress | None = None,
     executor: Executor | None = None,
 ) -> FunnelResult:
-    """Runs the funnel over the files and commits everything that it found.
+    """Runs the funnel over the files and commits the results.
 
     Args:
         steps: the funnel's own by default.
-        progress: is told the step, how many of its pieces are done, and how many there are.
-        executor: runs pieces; threads of this process by default, as many as there are cores.
+        progress: called with the step, the number of its finished pieces, and their total.
+        executor: runs pieces; by default, one thread of this process for each core.
 
     Raises:
         NothingNew: `only_new`, and an earlier run has read every file.
-        BadInput: see `ingest.inspect`; a step lacks a column (`check`). Nothing was written then.
-        HeadraceError: the disk is full, the store is held by another process, a language model is gone or its budget spent. What was
-            done is there for the next try.
+        BadInput: see `ingest.inspect`; a step lacks a column (`check`). Nothing was written.
+        HeadraceError: the disk is full, another process holds the store, a language model does not answer or its budget is spent. The next
+            call continues from there.
     """
     started = time.perf_counter()
     used = check(steps, config)
@@ -110,7 +109,7 @@ def curate(
 
 
 def new_files(store: Store, locations: Sequence[str], executor: Executor) -> list[str]:
-    """The files that no run has read into the store, known by their hash alone; what was read may be damaged by now.
+    """The files that no run has read into the store, by content hash.
 
     Raises NothingNew: there is none.
     """
@@ -126,7 +125,7 @@ def new_files(store: Store, locations: Sequence[str], executor: Executor) -> lis
 
 
 class _Run:
-    """What a run is made of, and what it leaves in the store. `result` does it all, or finds it done."""
+    """One run. `result` runs the steps and writes all parts, unless the parts exist."""
 
     def __init__(
         self,
@@ -141,42 +140,42 @@ class _Run:
         self.store, self.steps, self.started = store, steps, started
         count = sum(file.rows for file in source_files)
         self.recipe = near.recipe(config.near, world_terms(grounded_worlds()))
-        self.seen = seen = Seen(store, self.recipe, source_files)
-        if seen.rows + count > MOST_ROWS:
-            before = f"{seen.rows:,} rows were read into {store.root} before"
+        self.index = index = DedupIndex(store, self.recipe, source_files)
+        if index.rows + count > MOST_ROWS:
+            before = f"{index.rows:,} rows were read into {store.root} before"
             raise BadInput(f"{before}, and {count:,} more are more than one index can number ({MOST_ROWS:,}); begin another store")
-        self.files = [replace(file, first_row=file.first_row + seen.rows) for file in source_files]
+        self.files = [replace(file, first_row=file.first_row + index.rows) for file in source_files]
         self.pieces = batches_of(self.files)
         self.batches = [batch for _, batches in self.pieces for batch in batches]
         read = [(file.content_hash, file.format) for file in source_files]
         settings = config.model_dump(mode="json", exclude=INDECISIVE)
         config = config.model_copy(update={"coverage": config.coverage.model_copy(update={"keep": config.target_tasks(count)})})
         setup = Setup(store, config, count, {"read": read, "config": settings})
-        self.given = {step.name: _step_input(step, setup) for step in steps}
+        self.inputs = {step.name: _step_input(step, setup) for step in steps}
         self.config = config
-        index = steps[: 1 + max(place for place, step in enumerate(steps) if step.name in INDEXED)]
-        segments, code = [segment.id for segment in seen.segments], code_hash("filters", "synth")
+        indexed_steps = steps[: 1 + max(place for place, step in enumerate(steps) if step.name in INDEXED)]
+        segments, code = [segment.id for segment in index.segments], code_hash("filters", "synth")
         self.id = content_id("funnel", read, settings, code, self._made_by(steps), segments)
-        sections = {match[0] for step in index if step.config is not None and (match := section(config, step.config))}
+        sections = {match[0] for step in indexed_steps if step.config is not None and (match := section(config, step.config))}
         decided_by = config.model_dump(mode="json", include=sections, exclude=INDECISIVE)
-        self.segment = content_id("segment", read, decided_by, self.recipe, code, self._made_by(index), segments)
+        self.segment = content_id("segment", read, decided_by, self.recipe, code, self._made_by(indexed_steps), segments)
         self.is_indexed = store.query("SELECT 1 FROM segments WHERE segment = ?", [self.segment]).height > 0
         self.work = Workspace(store.lake / "_work" / self.id)
-        self.verdicts = Verdicts(count, seen.rows)
-        self.context = Context(self.id, setup, [*seen.sources, *self.files], seen, self.verdicts, self.work, executor, progress)
+        self.verdicts = Verdicts(count, index.rows)
+        self.context = Context(self.id, setup, [*index.sources, *self.files], index, self.verdicts, self.work, executor, progress)
         self.notes: list[str] = []
 
     def _made_by(self, steps: Sequence[Step]) -> list[list[str]]:
-        return [[step.name, *step.made_by(self.given[step.name])] for step in steps]
+        return [[step.name, *step.made_by(self.inputs[step.name])] for step in steps]
 
     def result(self) -> FunnelResult:
-        parts_of_steps = [part for step in self.steps for part in step.parts(self.given[step.name])]
+        parts_of_steps = [part for step in self.steps for part in step.parts(self.inputs[step.name])]
         names = self._part_names()
         of_index = dict.fromkeys(("segments", "seen", "asked", "bands"), self.segment)
         parts = {name: part_id(table, [of_index.get(table, self.id), name], {}, VERSION) for name, table in names.items()}
         written = [self.store.find(part) for part in parts.values()]
         if not all(written):
-            runner = Runner(self.steps, self.given, self.context, self.pieces)
+            runner = Runner(self.steps, self.inputs, self.context, self.pieces)
             runner.run()
             self.notes = runner.notes
             written = [*self._write_rows(parts, runner), *self._write_segment(parts, runner), *self._write_results(parts, runner)]
@@ -187,16 +186,16 @@ class _Run:
             pl.read_parquet(self.store.root / part.path, glob=False)["task_id"].sort() for part in written if part and part.table == "tasks"
         ]
         task_ids = tuple(tasks[0]) if tasks else ()
-        notes = (*not_done(funnel, len(task_ids), self.config, self.given), *self.notes)
+        notes = (*not_done(funnel, len(task_ids), self.config, self.inputs), *self.notes)
         ids = tuple(part for name, part in parts.items() if names[name] not in of_index)
-        return FunnelResult(self.id, ids, task_ids, funnel, shortfall(funnel, self.config.coverage.keep), self.seen.not_compared, notes)
+        return FunnelResult(self.id, ids, task_ids, funnel, shortfall(funnel, self.config.coverage.keep), self.index.not_compared, notes)
 
     def _of(self, batch: Batch) -> slice:
         """The place of a batch's rows among those of the run."""
-        start = batch.first_row - self.seen.rows
+        start = batch.first_row - self.index.rows
         return slice(start, start + batch.rows)
 
-    # ---- what is stored ---------------------------------------------------------------------------------------------------
+    # ---- writing parts ----------------------------------------------------------------------------------------------------
 
     def _part_names(self) -> dict[str, str]:
         """Name of each part -> its table."""
@@ -209,9 +208,9 @@ class _Run:
         return names
 
     def _write_rows(self, parts: Mapping[str, str], runner: Runner) -> list[Part]:
-        """The parts of queries and verdicts, a batch each."""
+        """Writes the parts of queries and verdicts, one each a batch."""
         about: Any = {"store": self.store, "work": self.work, "read": runner.first_pass, "run": self.id, "files": self.context.files}
-        counts, _ = self.verdicts.standing_for(FIRST_OF_TEXT)
+        counts, _ = self.verdicts.count_represented(FIRST_OF_TEXT)
         counts[~self.verdicts.alive_after(FIRST_OF_TEXT)] = 0
         out: list[Part] = []
         for start in range(0, len(self.batches), _WRITTEN_AT_ONCE):
@@ -225,7 +224,7 @@ class _Run:
         return out
 
     def _write_segment(self, parts: Mapping[str, str], runner: Runner) -> list[Part]:
-        """The parts of segments, seen, asked and bands, for later runs. None where a run with other settings has left them."""
+        """Writes the parts of segments, seen, asked and bands, for later runs. Nothing if an earlier run with other settings wrote them."""
         if self.is_indexed:
             return []
         exact, near_step, equal = INDEXED
@@ -237,7 +236,7 @@ class _Run:
             frames.append(has_own_frame[self._of(batch)])
             first, last = np.searchsorted(numbers, [batch.first_row, batch.first_row + batch.rows])
             keepers.append(compared[first:last])
-        row = {"segment": self.segment, "recipe": self.recipe, "position": self.seen.known, "first_row": self.seen.rows}
+        row = {"segment": self.segment, "recipe": self.recipe, "position": self.index.known, "first_row": self.index.rows}
         files_json = json.dumps([(file.content_hash, file.name, file.rows) for file in self.files])
         step_parts = {
             **{table: [parts[f"{table}-{batch.name}"] for batch in self.batches] for table in ("seen", "asked")},
@@ -246,7 +245,7 @@ class _Run:
         out = [
             self.store.write("segments", parts["segments"], pl.DataFrame([{**row, "files": files_json, "parts": json.dumps(step_parts)}]))
         ]
-        about: Any = {"store": self.store, "work": self.work, "segment": self.segment, "first_row": self.seen.rows, "parts": parts}
+        about: Any = {"store": self.store, "work": self.work, "segment": self.segment, "first_row": self.index.rows, "parts": parts}
         grounded, run = runner.origin["frame_id"], self.context.executor
         texts, ids = {runner.first_pass: ["norm", "key_high", "key_low"]}, {grounded: ["frame_id"]}
         out += run.map(partial(write_seen, texts=texts, frames=ids, **about), self.batches, masks, frames, keepers)
@@ -255,7 +254,7 @@ class _Run:
         return out
 
     def _write_results(self, parts: Mapping[str, str], runner: Runner) -> list[Part]:
-        """The parts of the funnel, of every distinct frame with what became of it, and of the tables that steps fill."""
+        """Writes the parts of the funnel, of the distinct frames with their outcome, and of the tables that steps fill."""
         compared = INDEXED[-1]
         has_own_frame = self.verdicts.alive_after(compared)
         early = {step.name for step in self.steps[: [step.name for step in self.steps].index(compared)]}
@@ -268,7 +267,7 @@ class _Run:
         out: list[Part] = []
         for number, group in enumerate(groups(self.batches)):
             rows = slice(group[0].first_row, group[-1].first_row + group[-1].rows)
-            has_frame = has_own_frame[rows.start - self.seen.rows : rows.stop - self.seen.rows]
+            has_frame = has_own_frame[rows.start - self.index.rows : rows.stop - self.index.rows]
             verdicts = self.verdicts.frame(rows).drop("duplicate_of", "similarity")
             out.append(write_frames(group, verdicts, has_frame, pooled, part=parts[f"frames-{number}"], **about))
         funnel = self.verdicts.funnel(time.perf_counter() - self.started).with_columns(run=pl.lit(self.id))
@@ -278,7 +277,7 @@ class _Run:
 
 
 def _step_input(step: Step, setup: Setup) -> Any:
-    """What the step's function gets beside rows: what it loads, or its section of the configuration."""
+    """The inputs of a step: what it loads, or its section of the configuration."""
     if step.load is not None:
         return step.load(setup)
     step_section = section(setup.config, step.config) if step.config is not None else None
@@ -286,5 +285,5 @@ def _step_input(step: Step, setup: Setup) -> Any:
 
 
 def _by_pass(columns: Mapping[str, str]) -> dict[str, list[str]]:
-    """Column -> pass, the other way round."""
+    """Pass -> its columns, from column -> pass."""
     return {name: [column for column, by in columns.items() if by == name] for name in dict.fromkeys(columns.values())}

@@ -1,9 +1,9 @@
-"""How steps of the funnel ask a language model: with the store's memory, within a budget, and so that one question spoils no other.
+"""How steps of the funnel ask a language model: with cached answers, within a budget, and with failures kept apart.
 
-What was answered is in the store's journal before anyone sees it, and in its table `answers` when the context ends, however it ends; so a
-run that was killed, or whose budget was spent, goes on where it was when it is called again, and pays nothing twice.
-Engines fail whole batches. Here a batch that failed is asked one by one: what no engine will answer (a filter of the provider's, say) costs
-itself alone, and an engine that leaves three in a row unanswered is taken to be gone.
+An answer is in the store's journal before it is returned, and in table `answers` when the context ends, even by an error. So a run that was
+killed, or whose budget was spent, continues at the next call and pays nothing twice. An engine fails for a whole batch; here the requests
+of a failed batch are asked one by one, so a request that is never answered (a provider's filter, for example) fails alone. After three
+unanswered requests in a row the engine counts as gone.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from synth.engines.structured import Check, Structured, ask
 
 _AT_ONCE = 128
 _GONE = 3
-"""An engine that leaves so many requests unanswered, one after the other, is gone."""
+"""Unanswered requests in a row after which the engine counts as gone."""
 
 
 @contextlib.contextmanager
 def open_cached_engine(store: Store, name: str, budget: Budget | None = None, *, run: str = "", **how: Any) -> Iterator[Engine]:
-    """The engine of this name, looked at before it is used, whose answers the store keeps. A server of our own logs beside the store.
+    """The engine of this name, checked before it is used; the store caches its answers. A local server logs beside the store.
 
     Args:
-        run: whose budget it is; it begins with what the run of this name had spent. how: see `engine_named`.
+        run: run that the budget belongs to; what the run spent before counts.
+        how: see `engine_named`.
 
     Raises:
         BadInput, HeadraceError: see `engine_named`.
@@ -52,7 +53,7 @@ def open_cached_engine(store: Store, name: str, budget: Budget | None = None, *,
 def ask_each(
     engine: Engine, requests: Sequence[ChatRequest], check: Check, *, label: str = "ask", progress: Progress | None = None
 ) -> list[Structured | EngineFailure]:
-    """What each request brought, repairs included; or why the engine did not answer it.
+    """The result of each request, repairs included, or the failure of the engine.
 
     Raises:
         EngineFailure: the engine is gone. BudgetSpent: nothing more may be asked.
@@ -76,13 +77,13 @@ def is_overflow(answer: Structured) -> bool:
 
 
 def name_of(engine: Engine) -> str:
-    """An engine's name for provenance; of a model folder here with `@` and which weights, as `vllm:` has it in its own."""
+    """An engine's name for provenance; for a local model folder with `@` and its weights, as in names of `vllm:` engines."""
     weights = weights_of(engine.name) if engine.name.startswith("hf:") else ""
     return f"{engine.name}@{weights}" if weights else engine.name
 
 
 def _one_by_one(engine: Engine, requests: Sequence[ChatRequest], check: Check, answers: list[Structured | EngineFailure]) -> None:
-    """Adds what each request brought to what was found before."""
+    """Appends the result of each request to the results."""
     for place, request in enumerate(requests):
         try:
             answers += ask(engine, [request], check=_from(place, check))
@@ -93,5 +94,5 @@ def _one_by_one(engine: Engine, requests: Sequence[ChatRequest], check: Check, a
 
 
 def _from(start: int, check: Check) -> Check:
-    """The check for requests of which the first has this number."""
+    """The check for a chunk of requests whose first has this number."""
     return lambda place, value: check(start + place, value)

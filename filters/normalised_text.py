@@ -14,7 +14,7 @@ from filters.frames.hash_join import key_of
 from filters.personal import MASK, mask_personal
 
 VERSION = 1
-"""Of what the normalised text and its key are: a number more where older ones are no longer comparable."""
+"""Version of the normalised text and its key; raise it when older ones are no longer comparable."""
 _UNSTABLE = r"[^\x00-\x7f\u4e00-\u9fff\u3001\u3002\u3008-\u3011\u2014\u2018\u2019\u201c\u201d]"
 """Everything but ASCII, common Chinese characters and punctuation: what NFKC could change, or has no width."""
 _NO_WIDTH = r"[\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff]"
@@ -22,7 +22,7 @@ _SPACE = r"[ \t\n\r\x0b\x0c]{2,}|[\t\n\r\x0b\x0c]"
 _EDGES = " .!?~,;:、。！？，；：…"
 _HAN, _LATIN, _LETTER = r"[\u3400-\u4dbf\u4e00-\u9fff]", r"[a-z\u00df-\u024f]", r"\p{L}"
 LETTERS_A_HAN = 3
-"""A Chinese character says about as much as three Latin letters: how mixed text is weighed."""
+"""A Chinese character counts as three Latin letters in mixed text."""
 
 
 def normalise_text(text: pl.Expr) -> pl.Expr:

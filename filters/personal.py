@@ -1,9 +1,9 @@
-"""Personal data are masked before a text is compared with anything or stored: e-mail, phone, identity and card numbers.
+"""Masks personal data before a text is compared or stored: e-mail, phone, identity and card numbers.
 
-Patterns are for lower-cased or raw text, ASCII classes only; only rows that could match are looked at (an `@`, or seven digits).
-A telephone number is told from an order number by its country code, its separators, or as a Chinese mobile number (11 digits from 13 on).
-Not covered: names, addresses, numbers written in words, and telephone numbers in one run of digits that are none of those (5551234567,
-01012345678, 95558888). A long digit run that is no such number may be masked all the same.
+Patterns use ASCII classes, for lower-case or raw text; only rows with an `@` or seven digits are searched. A phone number differs from an
+order number by a country code, by separators, or by the form of a Chinese mobile number (11 digits, from 13 on).
+Not covered: names, addresses, numbers in words, and other phone numbers without separators (5551234567, 01012345678, 95558888). A long run
+of digits that is no personal data may be masked too.
 """
 
 from __future__ import annotations

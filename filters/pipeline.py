@@ -1,8 +1,7 @@
-"""The funnel as it stands: the one list of its steps, and its configuration, which is the sum of theirs.
+"""The list of the funnel's steps, and the configuration with a section for each step.
 
-Cheap steps come first (the order is STAgent's). A new step is a file in `filters/steps/`, a line in `STEPS`, a section in `FunnelConfig` if
-it has settings, and a test: docs/extending.md shows one. What a step declares stands in `step.py`; `runner.py` runs the list and knows no
-step by name.
+Cheap steps come first, in STAgent's order. A new step is a file in `filters/steps/`, a line in `STEPS`, a section in `FunnelConfig` if it
+has settings, and a test: docs/extending.md shows one. `step.py` defines the forms of a step; `runner.py` runs the list.
 """
 
 from __future__ import annotations
@@ -99,20 +98,20 @@ class FunnelConfig(BaseModel):
     )
 
     def target_tasks(self, rows: int) -> int:
-        """How many tasks are wanted of so many rows."""
+        """Number of tasks to make from so many rows."""
         return self.coverage.keep if self.keep_one_in is None else max(1, round(rows / self.keep_one_in))
 
 
 INDECISIVE: Any = {"only_new": True, "encoder": True, "contamination": {"held_out"}, "ingest": {"strict"}}
 INDECISIVE |= {"ground": {"max_tokens"}, "difficulty": {"max_tokens"}}
-"""Settings that decide no row, or whose content is in a run's id by a step's `made_by`."""
+"""Settings that decide no row, or that a step's `made_by` puts into the run's id."""
 
 
 def check(steps: Sequence[Step], config: FunnelConfig) -> list[Step]:
     """The steps that the configuration has.
 
     Raises:
-        BadInput: they cannot run in this order; in one line, which step lacks what.
+        BadInput: the steps cannot run in this order; the message names the step and what it lacks.
     """
     used = [step for step in steps if step.is_on(config)]
     columns, names, is_whole = set[str](), set[str](), False
@@ -149,10 +148,10 @@ def section(config: FunnelConfig, model: type[BaseModel]) -> tuple[str, BaseMode
     return None
 
 
-def not_done(funnel: pl.DataFrame, tasks: int, config: FunnelConfig, given: Mapping[str, Any]) -> list[str]:
-    """What a run could not do with rows that no world executes, and what would help, in words.
+def not_done(funnel: pl.DataFrame, tasks: int, config: FunnelConfig, inputs: Mapping[str, Any]) -> list[str]:
+    """Notes for the user: what the run could not do with rows that no world executes, and what would help.
 
-    given: what each step was given, by its name.
+    inputs: inputs of each step, by its name.
     """
     notes = []
     grounded = funnel.filter(step=ground_frames.GROUND).to_dicts()
@@ -161,9 +160,9 @@ def not_done(funnel: pl.DataFrame, tasks: int, config: FunnelConfig, given: Mapp
         notes.append(f"{share}; keep such rows with --ungrounded, or describe your domain (headrace worlds new)")
     if config.ungrounded and (others := funnel["kept"][-1] - tasks):
         notes.append(f"{others:,} of the rows kept are no tasks: no world here executes them, so none was tried")
-        tools, _ = given.get(tool_match.STEP.name, (None, None))
+        tools, _ = inputs.get(tool_match.STEP.name, (None, None))
         if tools is None or not tools.clusters:
-            notes.append("which tool could serve them is not told: the store knows no tools (headrace clusters build --tools FILE)")
+            notes.append("which tool could serve them is not known: the store has no tools (headrace clusters build --tools FILE)")
         if not config.contamination.held_out:
             notes.append("they were compared with no held-out questions (--held-out FILE)")
     return notes

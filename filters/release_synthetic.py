@@ -1,11 +1,10 @@
-"""A release of what was synthesised, as it stands: for whoever trains elsewhere, without a cascade of ours.
+"""A release of synthesised data, for users who train outside Headrace.
 
-One idea: split `sft` holds every accepted conversation once (near duplicates go here, not when a conversation is accepted, so that a
-run's figures are of all that it made), `rl` the tasks to draw rollouts on, `eval` the held-out ones, if there are any.
-Duplicates are told as everywhere in the house (`near.py`), on what was said and called; of alike conversations the one that was accepted
-first stays.
+Split `sft` has every accepted conversation once, `rl` the tasks for rollouts, and `eval` the held-out tasks, if there are any. Near
+duplicates (`near.py`, on messages and calls of user and assistant) are removed here, not at acceptance, so that the figures of a synthesis
+run cover all its conversations; the conversation that was accepted first stays.
 
-What it does not do: look at a policy (`route.py` does), or at tasks that came of raw queries.
+The release uses no policy (`route.py` does) and no tasks from raw queries.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ VERSION = 1
 
 
 def collect(store: Store, config: near.NearConfig | None = None) -> str:
-    """Freezes everything that the store's syntheses accepted, and returns the release id; the same content is the same release.
+    """Freezes all accepted conversations of the store, and returns the release id; equal content gives an equal id.
 
     Raises:
-        BadInput: nothing was synthesised yet.
+        BadInput: the store has no synthesised conversation.
     """
     config = config or near.NearConfig()
     conversations = store.query(

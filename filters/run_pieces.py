@@ -1,7 +1,7 @@
-"""What happens to one batch of rows, or one range of keys: frames and arrays in the workspace in, frames and arrays out.
+"""The work on one batch of rows or one range of keys; it reads and writes frames and arrays of the workspace.
 
-Every function here reads one piece alone, and can run on any thread, process or machine that sees the store's folder. Called again after a
-kill, it finds its frame, or makes the same one.
+Every function here handles one piece, and can run on any thread, process or machine that has the store's folder. If its frame exists, it
+does nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from filters.frames.batches import Batch, Sources, living
+from filters.frames.batches import Batch, Sources, read_alive
 from filters.frames.hash_join import first_of_key, write_keys
 from filters.frames.numba_types import Mask
 from filters.frames.workspace import Workspace
@@ -21,12 +21,15 @@ from filters.ingest import Piece, read_piece
 from filters.step import BandStep, BatchStep, KeyStep, alive, apply
 
 Calls = Sequence[tuple[BatchStep, tuple[Any, ...]]]
-"""The steps of a pass, each with what its function gets after the rows."""
+"""The steps of a pass, each with the arguments of its function after the rows."""
 
 
 def read_batches(cut: tuple[Piece, Sequence[Batch]], work: Workspace, pass_name: str, calls: Calls) -> dict[str, float]:
-    """Reads the batches of a piece and sends them through the first steps. `<pass>-<batch>` has every row, dropped or not, with what the
-    steps added, text_bytes (of norm), reason and dropped_by (step). Returns each step's seconds; reading is the first one's."""
+    """Reads the batches of a piece and sends them through the first steps.
+
+    Writes `<pass>-<batch>` with every row, dropped or not: the columns that the steps added, text_bytes (of norm), reason and dropped_by
+    (step). Returns each step's seconds; reading counts for the first step.
+    """
     piece, batches = cut
     if all(work.has(f"{pass_name}-{batch.name}") for batch in batches):
         return {}
@@ -56,12 +59,15 @@ def read_batches(cut: tuple[Piece, Sequence[Batch]], work: Workspace, pass_name:
 def pass_batch(
     batch: Batch, is_alive: Mask, work: Workspace, pass_name: str, sources: Sources, calls: Calls, keeps: Sequence[str]
 ) -> dict[str, float]:
-    """Sends a batch's living rows through steps: writes `keeps` of what is left as `<pass>-<batch>`, and what was dropped, by which step
-    and why, as `<pass>-<batch>-dropped`. Returns each step's seconds."""
+    """Sends the remaining rows of a batch through steps.
+
+    Writes the columns `keeps` of the kept rows as `<pass>-<batch>`, and the dropped rows with reason and step as `<pass>-<batch>-dropped`.
+    Returns each step's seconds.
+    """
     name = f"{pass_name}-{batch.name}"
     if work.has(name):
         return {}
-    rows = living(batch, is_alive, work, sources)
+    rows = read_alive(batch, is_alive, work, sources)
     dropped, seconds, explains = [], {}, list[str]()
     for step, arguments in calls:
         since = time.perf_counter()
@@ -76,22 +82,22 @@ def pass_batch(
 
 
 def key_batch(batch: Batch, is_alive: Mask, work: Workspace, sources: Sources, step: KeyStep) -> None:
-    """Keeps the keys of a batch's living rows as `<step>-keys-<batch>`."""
+    """Writes the keys of a batch's remaining rows as `<step>-keys-<batch>`."""
     name = f"{step.name}-keys-{batch.name}"
     if not work.has_array(name):
-        write_keys(work, name, step.keys(living(batch, is_alive, work, sources)))
+        write_keys(work, name, step.keys(read_alive(batch, is_alive, work, sources)))
 
 
 def join_keys(partition: int, partitions: int, names: Sequence[str], work: Workspace, step: str) -> None:
-    """Keeps what `first_of_key` says of a range of keys as `<step>-<partition>`."""
+    """Writes the result of `first_of_key` for a range of keys as `<step>-<partition>`."""
     work.once(f"{step}-{partition}", lambda: first_of_key(partition, partitions, names, work))
 
 
-def sketch_batch(batch: Batch, is_alive: Mask, work: Workspace, sources: Sources, step: BandStep, given: object) -> None:
-    """Keeps the arrays of a batch's sketch as `<step>-<what>-<batch>`, and then, that it is whole, its rows as `<step>-rows-<batch>`."""
+def sketch_batch(batch: Batch, is_alive: Mask, work: Workspace, sources: Sources, step: BandStep, inputs: object) -> None:
+    """Writes the arrays of a batch's sketch as `<step>-<what>-<batch>`, and last its row numbers as `<step>-rows-<batch>`."""
     if work.has_array(f"{step.name}-rows-{batch.name}"):
         return
-    rows = living(batch, is_alive, work, sources)
-    for name, array in step.sketch(rows, given).items():
+    rows = read_alive(batch, is_alive, work, sources)
+    for name, array in step.sketch(rows, inputs).items():
         work.write_array(f"{step.name}-{name}-{batch.name}", array)
     work.write_array(f"{step.name}-rows-{batch.name}", rows["row"].to_numpy())

@@ -1,8 +1,8 @@
-"""Runs a list of steps over batches of rows, and knows no step by name.
+"""Runs a list of steps over batches of rows; it knows no step by name.
 
-It decides nothing: it hands pieces (batches, ranges of keys, bands) to an executor, carries columns from step to step, and counts rows in
-and out. Batch steps that follow one another share a pass over the batches; from the first whole step on, rows are in memory. Every piece
-leaves its frames in the run's folder, and is not done again where they are: so a killed run goes on where it was.
+The runner sends pieces (batches, ranges of keys, bands) to an executor, carries columns from step to step, and counts rows in and out.
+Consecutive batch steps share one pass over the batches. From the first whole step on, rows are in memory. Every piece writes its frames
+into the run's folder; a restarted run skips the pieces whose frames exist.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import polars as pl
 
-from filters.frames.batches import Batch, Sources, living
+from filters.frames.batches import Batch, Sources, read_alive
 from filters.frames.hash_join import ROWS_A_PARTITION, write_keys
 from filters.frames.numba_types import Mask
 from filters.ingest import Piece
@@ -28,17 +28,19 @@ from filters.verdicts import OF_FRAMES
 class Runner:
     """`run` sends all rows through the steps.
 
-    Columns lie on the disk: `where` says which pass has left a column last, for the fewest rows; `origin`, which pass has added it, for all
-    rows that it saw. From the first whole step on, `rows` are the rows that are left, with the columns that such steps have needed so far.
-
-    tables: rows of the tables that steps fill. notes: what surveys have to say. first_pass: name of the pass that read the files.
+    where: column on disk -> the last pass that wrote it, which has the fewest rows.
+    origin: column on disk -> the pass that added it, for all rows of that pass.
+    rows: from the first whole step on, the remaining rows with the columns that whole steps have needed so far.
+    tables: rows of the store tables that steps fill.
+    notes: notes of surveys, for the user.
+    first_pass: name of the pass that read the files.
     """
 
     def __init__(
-        self, steps: Sequence[Step], given: Mapping[str, Any], context: Context, pieces: Sequence[tuple[Piece, Sequence[Batch]]]
+        self, steps: Sequence[Step], inputs: Mapping[str, Any], context: Context, pieces: Sequence[tuple[Piece, Sequence[Batch]]]
     ) -> None:
-        self.steps, self.given, self.context, self.pieces = steps, given, context, pieces
-        self.work, self.verdicts, self.seen = context.work, context.verdicts, context.seen
+        self.steps, self.inputs, self.context, self.pieces = steps, inputs, context, pieces
+        self.work, self.verdicts, self.index = context.work, context.verdicts, context.index
         self.batches = [batch for _, batches in pieces for batch in batches]
         self.where: dict[str, str] = {}
         self.origin: dict[str, str] = {}
@@ -51,12 +53,12 @@ class Runner:
         self._uncounted_s = 0.0
 
     def run(self) -> None:
-        """Every step in its turn. What surveys need (a language model) is looked at before a row is read, and let go after the survey."""
+        """Runs the steps in order. What a survey needs (a language model) is opened before a row is read, and closed after the survey."""
         with ExitStack() as every:
             opened = {step.name: every.enter_context(ExitStack()) for step in self.steps if isinstance(step, SurveyStep)}
             engines = {
                 step.name: opened[step.name].enter_context(
-                    step.open(self.given[step.name], self.context.setup.store, self.work.has(step.name))
+                    step.open(self.inputs[step.name], self.context.setup.store, self.work.has(step.name))
                 )
                 for step in self.steps
                 if isinstance(step, SurveyStep) and step.open is not None
@@ -76,20 +78,20 @@ class Runner:
                         self._whole(step)
 
     def of_frames(self) -> pl.DataFrame:
-        """row, and the columns of table `frames` that whole steps added, of all rows that such a step saw."""
+        """row, and the columns of table `frames` that whole steps added, of all rows that such a step got."""
         assert self.rows is not None
         return pl.concat([*self._dropped, self.rows.select("row", *sorted(self._of_frames))], how="diagonal")
 
     # ---- the forms of a step ----------------------------------------------------------------------------------------------
 
     def _pass(self, steps: Sequence[BatchStep]) -> None:
-        """Batch steps that follow one another, in one pass over the batches; the first pass of all reads the files."""
+        """Runs consecutive batch steps in one pass over the batches; the first pass reads the files."""
         started, name = time.perf_counter(), steps[-1].name
-        calls: Calls = [(step, step.arguments(self.given[step.name], self.context.surveys)) for step in steps]
+        calls: Calls = [(step, step.arguments(self.inputs[step.name], self.context.surveys)) for step in steps]
         adds = [column for step in steps for column in step.adds]
         if not self.first_pass:
             seconds = self.context.executor.map(partial(read_batches, work=self.work, pass_name=name, calls=calls), self.pieces)
-            spent, columns_kept = self._tell(steps, seconds, len(self.pieces)), adds
+            spent, columns_kept = self._add_seconds(steps, seconds, len(self.pieces)), adds
             self.first_pass = name
             self._count_bytes()
         else:
@@ -97,7 +99,7 @@ class Runner:
             later = {column for step in _after(steps[-1], self.steps) if not isinstance(step, WholeStep) for column in step.needs}
             columns_kept = [*dict.fromkeys([*adds, *(column for column in reads if column in later)])]
             work = partial(pass_batch, work=self.work, pass_name=name, sources=self._sources(reads), calls=calls, keeps=columns_kept)
-            spent = self._tell(steps, self.context.executor.map(work, self.batches, self._masks()), len(self.batches))
+            spent = self._add_seconds(steps, self.context.executor.map(work, self.batches, self._masks()), len(self.batches))
         self.where |= dict.fromkeys(columns_kept, name)
         self.origin |= dict.fromkeys(adds, name)
         self.last_pass = name
@@ -116,10 +118,10 @@ class Runner:
     def _count_bytes(self) -> None:
         for batch in self.batches:
             rows = self.work.read(f"{self.first_pass}-{batch.name}", ["row", "text_bytes"])
-            self.verdicts.text_bytes[rows["row"].to_numpy() - self.seen.rows] = rows["text_bytes"].to_numpy()
+            self.verdicts.text_bytes[rows["row"].to_numpy() - self.index.rows] = rows["text_bytes"].to_numpy()
 
-    def _tell(self, steps: Sequence[Step], seconds: Iterator[dict[str, float]], pieces: int) -> dict[str, float]:
-        """Tells of every piece that is done, and adds up what each step took."""
+    def _add_seconds(self, steps: Sequence[Step], seconds: Iterator[dict[str, float]], pieces: int) -> dict[str, float]:
+        """Reports progress for every finished piece, and adds up the seconds of each step."""
         spent = dict.fromkeys((step.name for step in steps), 0.0)
         for done, step_seconds in enumerate(seconds, 1):
             spent = {name: total + step_seconds.get(name, 0.0) for name, total in spent.items()}
@@ -127,63 +129,63 @@ class Runner:
         return spent
 
     def _keys(self, step: KeyStep) -> None:
-        """Keys by batch, then firsts by range of keys, those of earlier runs included."""
+        """Writes keys by batch, then joins them by range of keys, keys of earlier runs included."""
         started = time.perf_counter()
         work = partial(key_batch, work=self.work, sources=self._sources(step.needs), step=step)
         self.context.each(f"{step.name} keys", work, self.batches, self._masks())
         names = [f"{step.name}-keys-{batch.name}" for batch in self.batches]
-        for number, rows in enumerate(step.earlier(self.seen)):
+        for number, rows in enumerate(step.earlier(self.index)):
             names.append(f"{step.name}-before-{number}")
             if not self.work.has_array(names[-1]):
                 write_keys(self.work, names[-1], rows)
-        ranges = range(1 + (self.seen.rows + self.verdicts.is_alive.size) // ROWS_A_PARTITION)
+        ranges = range(1 + (self.index.rows + self.verdicts.is_alive.size) // ROWS_A_PARTITION)
         join = partial(join_keys, partitions=len(ranges), names=names, work=self.work, step=step.name)
         self.context.each(f"{step.name} ranges", join, ranges)
-        joined = (self.work.read(f"{step.name}-{number}").filter(pl.col("row") >= self.seen.rows) for number in ranges)
-        self._count(step, (step.held_to_its_reasons(step.function(rows).drop_nulls("reason")) for rows in joined), _since(started))
+        joined = (self.work.read(f"{step.name}-{number}").filter(pl.col("row") >= self.index.rows) for number in ranges)
+        self._count(step, (step.check_reasons(step.function(rows).drop_nulls("reason")) for rows in joined), _since(started))
 
     def _bands(self, step: BandStep) -> None:
-        """Sketches by batch, pairs by band, and one pass over all that they propose."""
-        started, given, batches = time.perf_counter(), self.given[step.name], self.batches
+        """Writes sketches by batch and pairs by band, and decides in one pass over all pairs."""
+        started, inputs, batches = time.perf_counter(), self.inputs[step.name], self.batches
         if not self.work.has(step.name):
-            work = partial(sketch_batch, work=self.work, sources=self._sources(step.needs), step=step, given=given)
+            work = partial(sketch_batch, work=self.work, sources=self._sources(step.needs), step=step, inputs=inputs)
             self.context.each(f"{step.name} sketches", work, batches, self._masks())
-            step.prepare(batches, self.work, self.seen, given)
-            self.context.each(f"{step.name} bands", partial(step.join, batches=batches, work=self.work), range(step.bands(given)))
+            step.prepare(batches, self.work, self.index, inputs)
+            self.context.each(f"{step.name} bands", partial(step.join, batches=batches, work=self.work), range(step.bands(inputs)))
         self.context.progress(f"{step.name} duplicates", 0, 1)
-        decided = self.work.once(step.name, lambda: step.decide(batches, self.work, self.seen, given))
-        self._count(step, [step.held_to_its_reasons(step.function(decided))], _since(started))
+        decided = self.work.once(step.name, lambda: step.decide(batches, self.work, self.index, inputs))
+        self._count(step, [step.check_reasons(step.function(decided))], _since(started))
         self.context.progress(f"{step.name} duplicates", 1, 1)
 
     def _survey(self, step: SurveyStep, engine: Any) -> None:
-        """Its frame is made once, and read again where it is there."""
-        started, given = time.perf_counter(), self.given[step.name]
-        frame = self.work.once(step.name, lambda: step.function(self._living(step.needs), given, engine, self.context))
+        """Writes the frame of a survey, or reads it if it exists."""
+        started, inputs = time.perf_counter(), self.inputs[step.name]
+        frame = self.work.once(step.name, lambda: step.function(self._read_alive(step.needs), inputs, engine, self.context))
         self.context.surveys[step.name] = frame
         self._count(step, [], _since(started))
         if step.note is not None:
-            self.notes.append(step.note(given, frame))
+            self.notes.append(step.note(inputs, frame))
 
     def _whole(self, step: WholeStep) -> None:
-        """Loads the columns that no whole step has needed yet, of the rows that are left."""
-        started, given = time.perf_counter(), self.given[step.name]
+        """Runs a whole step; first loads the columns that no whole step has needed so far."""
+        started, inputs = time.perf_counter(), self.inputs[step.name]
         if missing := [name for name in step.needs if self.rows is None or name not in self.rows.columns]:
-            new = pl.concat([*self._living(missing)])
+            new = pl.concat([*self._read_alive(missing)])
             self.rows = new if self.rows is None else pl.concat([self.rows, new.drop("row")], how="horizontal")
         assert self.rows is not None
-        report = apply(step, self.rows, (given, self.context))
+        report = apply(step, self.rows, (inputs, self.context))
         if step.tables is not None:
-            self.tables |= step.tables(report, given, self.context)
+            self.tables |= step.tables(report, inputs, self.context)
         dropped = report.filter(pl.col("reason").is_not_null())
         self._of_frames |= OF_FRAMES & set(step.adds)
         self._dropped.append(dropped.select("row", *sorted(self._of_frames)))
         self.rows = alive(report)
         self._count(step, [dropped], _since(started))
 
-    # ---- what they share --------------------------------------------------------------------------------------------------
+    # ---- helpers ----------------------------------------------------------------------------------------------------------
 
     def _count(self, step: Step, dropped: Iterable[pl.DataFrame], seconds: Callable[[], float]) -> None:
-        """Takes the verdicts of a step. What an uncounted one takes is the next step's."""
+        """Records the verdicts of a step. The seconds of an uncounted step are added to the next step."""
         if step.is_counted:
             before_s, self._uncounted_s = self._uncounted_s, 0.0
             self.verdicts.drop(step.name, dropped, lambda: seconds() + before_s)
@@ -191,17 +193,17 @@ class Runner:
             assert not sum(rows.height for rows in dropped), f"step {step.name} dropped rows, but is not counted"
             self._uncounted_s += seconds()
 
-    def _living(self, columns: Iterable[str]) -> Iterator[pl.DataFrame]:
+    def _read_alive(self, columns: Iterable[str]) -> Iterator[pl.DataFrame]:
         """row and these columns of all rows that are alive, batch by batch."""
         sources = self._sources(columns)
-        return (living(batch, mask, self.work, sources) for batch, mask in zip(self.batches, self._masks(), strict=True))
+        return (read_alive(batch, mask, self.work, sources) for batch, mask in zip(self.batches, self._masks(), strict=True))
 
     def _masks(self) -> list[Mask]:
         """Which rows of each batch are alive."""
-        return [self.verdicts.is_alive[batch.first_row - self.seen.rows :][: batch.rows] for batch in self.batches]
+        return [self.verdicts.is_alive[batch.first_row - self.index.rows :][: batch.rows] for batch in self.batches]
 
     def _sources(self, columns: Iterable[str]) -> Sources:
-        """From which pass each column is read."""
+        """Pass -> the columns to read from it."""
         sources: dict[str, list[str]] = {}
         for column in columns:
             sources.setdefault(self.where[column], []).append(column)
@@ -217,7 +219,7 @@ def _after(step: Step, steps: Sequence[Step]) -> Sequence[Step]:
 
 
 def _read_by(steps: Sequence[BatchStep]) -> list[str]:
-    """The columns that the steps of a pass need, and do not add themselves before."""
+    """The columns that the steps of a pass read from earlier passes."""
     reads, added = dict[str, None](), set[str]()
     for step in steps:
         reads |= dict.fromkeys(column for column in step.needs if column not in added)
@@ -226,7 +228,7 @@ def _read_by(steps: Sequence[BatchStep]) -> list[str]:
 
 
 def _passes(steps: Sequence[Step]) -> Iterator[list[Step]]:
-    """Batch steps that follow one another together, every other step alone."""
+    """Groups consecutive batch steps; every other step is a group of its own."""
     for is_batch, group in groupby(steps, lambda step: isinstance(step, BatchStep)):
         if is_batch:
             yield list(group)

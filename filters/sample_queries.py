@@ -1,7 +1,6 @@
-"""Rows to evolve a tree on: a sample of a store's or a file's queries, without duplicates and what is no request.
+"""Samples queries of a store or of files to evolve a taxonomy on, without duplicates and without texts that are no requests.
 
-Which rows are drawn depends on the seed and the texts alone, not on their order or the number of files: those with the smallest keyed
-hashes.
+The sample is the texts with the smallest keyed hashes, so it depends on the seed and the texts, not on their order or the number of files.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def sample_files(files: Sequence[str | Path], config: IngestConfig, rows: int, s
 
 
 def _requests(texts: pl.Series) -> pl.DataFrame:
-    """norm of the rows that the rules let through."""
+    """norm of the rows that pass the rules."""
     rows = pl.DataFrame({"text": texts}).with_row_index("row")
     normalised = alive(normalised_text.step(rows))
     return alive(rules.step(normalised, RulesConfig())).select("norm")

@@ -1,7 +1,7 @@
-"""Verdicts: which rows are still in the funnel, what became of the others, and the tables `queries`, `verdicts` and `frames` that say so.
+"""The verdict on every row of a run, and the tables `queries`, `verdicts` and `frames` that are written from verdicts.
 
-Every row has exactly one verdict, and the steps add up. One idea: a verdict is a number (of a step and reason), the row that is duplicated
-and how like it is: 14 bytes a row with its length, and no text, whatever the number of rows.
+Every row has exactly one verdict, and the counts of the steps add up. A verdict takes 14 bytes: the code of a step and reason, the row that
+is duplicated, the similarity to it, and the length of the text.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from filters.frames.batches import Batch, Sources, living, query_ids
+from filters.frames.batches import Batch, Sources, query_ids, read_alive
 from filters.frames.numba_types import F32, I64, U8, U32, Mask
 from filters.frames.workspace import Workspace
 from filters.ingest import Source
@@ -20,18 +20,18 @@ from storage.store import Part, Store
 from storage.tables import TABLES
 
 FRAMES_A_PART = 1_000_000
-"""Rows read that one part of `frames` speaks of: every part of a catalogue table is held against all that is there."""
+"""Rows read per part of `frames`. The parts are large, because each part of a catalogue table is compared with the whole table."""
 FIRST_OF_TEXT = "exact"
 """The step whose duplicates `queries.occurrences` counts."""
 OF_FRAMES = frozenset(TABLES["frames"].columns) - {"run", "query_id", "status", "reason"} | {"ungrounded", "read_by"}
-"""Columns of rows that the table `frames` is made of."""
+"""Columns of rows from which the table `frames` is written."""
 ADMITS = "admission"
-"""The step that makes tasks: what it refuses has the status `refused` in `frames`."""
+"""The step that makes tasks; a row that it refuses has the status `refused` in `frames`."""
 _MOST_REASONS = 255
 
 
 class Verdicts:
-    """The verdicts on the rows `first_row .. first_row + rows - 1`. `text_bytes` is filled when the rows are read."""
+    """The verdicts on the rows `first_row .. first_row + rows - 1`. The runner fills `text_bytes` when the rows are read."""
 
     def __init__(self, rows: int, first_row: int = 0) -> None:
         self.first_row = first_row
@@ -47,13 +47,12 @@ class Verdicts:
     def alive(self) -> int:
         return int(self.is_alive.sum())
 
-    def living(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Those of the rows (column row) that no step has dropped."""
-        return rows.filter(self.is_alive[self._places(rows)])
-
     def drop(self, step: str, dropped: Iterable[pl.DataFrame], seconds: Callable[[], float]) -> None:
-        """Takes what a step dropped: frames with row and reason in every row and, optionally, duplicate_of and similarity. All other rows
-        alive are kept. seconds: of the step, asked for when all frames are taken, for some are made as they are taken.
+        """Records the rows that a step dropped; it kept all other remaining rows.
+
+        Args:
+            dropped: frames with row and reason, and optionally duplicate_of and similarity.
+            seconds: time of the step; called after the last frame, because taking a frame may compute it.
 
         Raises:
             AssertionError: a row is dropped twice, or was dropped before.
@@ -84,17 +83,19 @@ class Verdicts:
         )
 
     def funnel(self, total_s: float) -> pl.DataFrame:
-        """The funnel so far, a step a row (columns of the table `funnel`, but `run`).
+        """The funnel so far, one row a step (columns of the table `funnel` without `run`).
 
-        What of the run's `total_s` no step has counted (inspecting files, writing rows) is the first step's, so that seconds add up.
+        total_s: seconds of the run. Time outside the steps (inspecting files, writing rows) is added to the first step.
         """
         unaccounted_s = total_s - sum(float(str(step["seconds"])) for step in self._steps)
         first_s = pl.when(pl.col("position") == 0).then(max(0.0, unaccounted_s)).otherwise(0.0)
         return pl.DataFrame(self._steps).with_columns(seconds=pl.col("seconds") + first_s)
 
     def frame(self, numbers: slice | None = None) -> pl.DataFrame:
-        """One verdict a row, of the rows `numbers` or of all, ascending: row, step, kept, reason, duplicate_of, similarity. Rows alive are
-        kept, by the last step."""
+        """One verdict a row, ascending: row, step, kept, reason, duplicate_of, similarity. A remaining row is kept by the last step.
+
+        numbers: the rows; all by default.
+        """
         own = slice(0, self.is_alive.size) if numbers is None else slice(numbers.start - self.first_row, numbers.stop - self.first_row)
         code = pl.Series(self._reason[own])
         similarity = pl.Series(self._similarity[own])
@@ -113,14 +114,17 @@ class Verdicts:
         ).with_columns(pl.when(is_duplicate).then(pl.col(name)) for name in ("duplicate_of", "similarity"))
 
     def alive_after(self, step: str) -> Mask:
-        """Which rows a step, and those before it, have kept [rows]."""
+        """Mask of the rows that a step and all earlier steps kept [rows]."""
         steps = [str(one["step"]) for one in self._steps]
         last = steps.index(step)
         return np.array([True, *(steps.index(one) > last for one, _ in self._reasons)])[self._reason]
 
-    def standing_for(self, last: str | None = None) -> tuple[I64, pl.DataFrame]:
-        """How many rows of this log every row stands for once a step is done (all steps so far by default): itself, the rows that duplicate
-        it, and theirs [rows]; and the same (row, rows) of the rows of earlier runs that are duplicated."""
+    def count_represented(self, last: str | None = None) -> tuple[I64, pl.DataFrame]:
+        """How many rows of this log every row represents after the step `last` (all steps so far by default).
+
+        A row represents itself, its duplicates, and their duplicates. Returns the counts [rows], and (row, rows) of the earlier runs' rows
+        that have duplicates in this log.
+        """
         counts: I64 = np.ones(self.is_alive.size, np.int64)
         earlier = [pl.DataFrame(schema={"row": pl.UInt32, "rows": pl.Int64})]
         duplicates = ~np.isnan(self._similarity)
@@ -222,7 +226,7 @@ def write_frames(
     """
     first = group[0].first_row
     masks = [has_own_frame[batch.first_row - first :][: batch.rows] for batch in group]
-    frames = pl.concat([living(batch, mask, work, sources[0]) for batch, mask in zip(group, masks, strict=True)])
+    frames = pl.concat([read_alive(batch, mask, work, sources[0]) for batch, mask in zip(group, masks, strict=True)])
     for source in sources[1:]:
         (name, columns) = next(iter(source.items()))
         pieces = [work.read(f"{name}-{batch.name}", ["row", *columns]) for batch in group]

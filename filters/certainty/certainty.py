@@ -1,15 +1,14 @@
-"""Certainty: what k rollouts of a policy say about a task (definition P7).
+"""Certainty: the tag of a task from k rollouts of a policy (definition P7).
 
-One idea: only rated outcomes count (`success`, `policy_failure`); a rollout that we or the machine spoilt is no evidence against a
-policy, but where too few are left of a task's rollouts it gets no tag until the next policy is probed. Success is the verifier's yes or
-no, from which come the rate, its Wilson interval and the region; mean and variance are those of the graded reward R, from which comes the
-learnability potential. With k = 8 a label is noisy (standard error of the rate up to 0.18), which the interval shows, and a second,
-independent probe (`headrace tag --again`).
-Draws are spent where they decide something (`DrawsConfig.is_settled`): a task is drawn again only as long as its region could still
-become another one, or it has no tag yet and can still get one. Its rate is then that of a sequential test: a task that stops early
-because it succeeded looks a little better than it is, which no region sees.
+Only rated outcomes count (`success`, `policy_failure`); a rollout that failed through the infrastructure is no evidence against a policy. A
+task with too few rated rollouts gets no tag until the next policy is probed. The verifier's yes or no gives the success rate, its Wilson
+interval and the region. The graded reward R gives mean, variance and the learnability potential. With k = 8 a label is noisy (standard
+error of the rate up to 0.18); the interval shows it, and so does a second, independent probe (`headrace tag --again`).
 
-What it does not do: roll out (`synth/rollouts/draws.py`) or decide where a task goes (`filters/certainty/route.py`).
+A task is drawn again only if its region could still change, or if it has no tag and can still get one (`DrawsConfig.is_settled`). The rate
+is then that of a sequential test: a task that stopped early after successes looks slightly better than it is, without effect on regions.
+
+This module does not roll out (`synth/rollouts/draws.py`) and does not route (`filters/certainty/route.py`).
 """
 
 from __future__ import annotations
@@ -82,12 +81,12 @@ class DrawsConfig(BaseModel):
 
     @property
     def looks(self) -> tuple[int, ...]:
-        """Numbers of draws after which is looked, the last being `most`; before `k`, and where all get k, there is nothing to be seen."""
+        """Numbers of draws after which the result is checked: from `k` on, the last is `most`."""
         return (*range(self.k, self.most, self.step), self.most)
 
     def is_settled(self, successes: int, rated: int, left: int, regions: RegionConfig) -> bool:
-        """Whether `left` further draws, after k or more, are not worth making: none of their outcomes changes the region, all or none of
-        the rated ones succeeded, or so many were spoilt that the task gets no tag whatever comes."""
+        """Whether the `left` further draws, after k or more, are not needed: no outcome changes the region, or all or none of the rated
+        ones succeeded, or so many are unrated that the task gets no tag in any case."""
         if (rated + left) / self.most < regions.min_rated:
             return True
         if rated / (self.most - left) < regions.min_rated:

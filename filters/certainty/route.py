@@ -1,18 +1,18 @@
-"""Routing: which task goes where after a probe (design: high certainty feeds the second SFT, low certainty feeds RL).
+"""Routing: which task goes where after a probe. High certainty feeds the second SFT, low certainty feeds RL.
 
-One idea: the route is a function of the region alone, in one table:
+The route depends on the region alone:
 
     mastered      second SFT, as replay: a configured share, which is a split of its own too
     certain       second SFT: the policy's own best verified trajectory
     uncertain     RL, with fresh siblings
     out of reach  held, probed again after the next stage
 
-The second SFT reads the seed split's expert traces again, plus those own traces. RL draws its tasks by `weight`: a floor that is uniform
-over all probed tasks, the rest on uncertain ones by their learnability potential; no query gets more than a twentieth of the draws, as
-long as there are queries enough for that. That routing helps is a hypothesis, so the floor is configuration and every release keeps its
+The second SFT trains on the seed split's expert traces and the policy's verified traces. RL draws its tasks by `weight`: a uniform share
+over all probed tasks, the remaining draws over uncertain tasks by learnability potential. No query gets more than a twentieth of the draws,
+if there are enough queries. That routing helps is a hypothesis, so the uniform share is configurable, and every release stores its
 thresholds and its histogram.
 
-What it does not do: measure (`filters/certainty/certainty.py`), or freeze the release (`storage/releases/release.py`).
+This module does not measure (`filters/certainty/certainty.py`) and does not freeze the release (`storage/releases/release.py`).
 """
 
 from __future__ import annotations
@@ -146,8 +146,8 @@ def rl_weights(tags: pl.DataFrame, queries: Mapping[str, str], uniform: float) -
 
 
 def _cap_weights(weighed: pl.DataFrame) -> pl.Series:
-    """The weights (columns query, weight; they add up to one) with no query above QUERY_SHARE: what it gives up goes to the other queries
-    in proportion, so that queries keep their share altogether. Unchanged where they are too few to take it."""
+    """The weights (columns query, weight; they add up to one) with no query above QUERY_SHARE. The excess goes to the other queries in
+    proportion, so the total share of queries does not change. Unchanged if there are too few queries."""
     is_counted = pl.col("query").is_not_null() & (pl.col("weight") > 0)
     by_query = weighed.filter(is_counted).group_by("query", maintain_order=True).agg(share=pl.col("weight").sum())
     shares = capped = by_query["share"].to_numpy()

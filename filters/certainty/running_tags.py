@@ -1,12 +1,11 @@
-"""Running tags: what the latest rollouts say about a task while the policy is in training.
+"""Running tags: tags of tasks from the latest rollouts, while the policy is in training.
 
-One idea: a window. RL draws fresh siblings of a split's tasks and none of them twice, so a rollout counts to the task whose sibling it was
-of, and the last `window` rated ones of a task make its tag, by the formulas of a probe (`filters/certainty/certainty.py`). Rollouts that
-nobody is to blame for do not enter. A window may begin with what a probe saw before the first step, so that there is something to go by. A
-window reaches over several steps, and the policy has changed between them: a tag says from which step to which.
+RL draws fresh siblings of a split's tasks, none of them twice, so a rollout counts for the task of its sibling. The last `window` rated
+rollouts of a task give its tag, by the formulas of a probe (`filters/certainty/certainty.py`). Unrated rollouts (infrastructure failures)
+do not count. A window may start with the rollouts of a probe before training. It spans several steps, between which the policy changes, so
+a tag has its first and last step.
 
-What it does not do: weigh tasks (`filters/certainty/route.py`), or keep itself: `state` goes into a checkpoint of the training, and comes
-back by `restore`.
+This module does not weigh tasks (`filters/certainty/route.py`). A training checkpoint stores `state`, and `restore` reads it.
 """
 
 from __future__ import annotations
@@ -64,11 +63,11 @@ class RunningTags:
         return measured.join(steps, on="task_id", how="left", maintain_order="left")
 
     def state(self) -> dict[str, list[Rated]]:
-        """All that is known, as JSON."""
+        """The windows of all tasks, as JSON."""
         return {task: list(recent) for task, recent in self._recent.items() if recent}
 
     def restore(self, state: Mapping[str, Sequence[Rated]]) -> None:
-        """Forgets what is known for what was known when `state` was taken."""
+        """Replaces the windows by those of a `state`."""
         for task, recent in self._recent.items():
             recent.clear()
             recent.extend((step, success, reward) for step, success, reward in state.get(task, ()))

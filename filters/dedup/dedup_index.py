@@ -1,13 +1,14 @@
-"""What earlier runs have read, so that a log is deduplicated against everything that was ever seen, kept or not.
+"""The index of earlier runs: a log is deduplicated against all rows that were ever read, kept or dropped.
 
-One idea: every run leaves a *segment* in the store: of its distinct rows the keys (table `seen`), and of every band the rows that stand for
-their buckets (table `bands`). A later run goes on from there, its rows numbered after those of all segments before, and its duplicates are
-those that one run over all the files, in the order in which they were first read, would find (exact, equal, and near by `keep_first`; of
-`components` only the rows that stand for others are known).
-Segments before a run: those of the same recipe (how rows are normalised and sketched) that were committed before any of the run's own
-files was first read; so a file that is curated again, with other settings, never duplicates itself.
+Every run writes a *segment* to the store: the keys of its distinct rows (table `seen`), and for each band the rows that represent their
+buckets (table `bands`). The rows of a later run are numbered after the rows of all earlier segments. It finds the duplicates that one run
+over all files, in the order of first reading, would find (exact, equal, and near by `keep_first`; with `components`, only the rows that
+represent others are known).
 
-What it does not do: decide. It reads the parts of the segments themselves, not the views over all parts there are.
+A run uses the segments of the same recipe (how rows are normalised and sketched) that were committed before any of its files was first
+read. So a file that is curated again with other settings is no duplicate of itself.
+
+The index does not decide. It reads the parts of these segments, not the views over all parts.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from filters.frames.batches import Batch, Sources, living
+from filters.frames.batches import Batch, Sources, read_alive
 from filters.frames.hash_join import key_of
 from filters.frames.numba_types import U32, U64, Mask
 from filters.frames.workspace import Workspace
@@ -28,12 +29,12 @@ from storage.errors import BadInput, HeadraceError
 from storage.store import Part, Store
 
 INDEXED = ("exact", "near", "equal")
-"""The steps that compare with earlier runs: a segment keeps what they need, and is decided by them and the steps before them."""
+"""The steps that compare with earlier runs. A segment holds what they need; they and the steps before them decide its content."""
 INDEXED_COLUMNS = ("norm", "key_high", "key_low", "frame_id", "combination")
 
 
 class NothingNew(HeadraceError):
-    """Only new files were wanted, and there are none."""
+    """Only new files were to be read, and there are none."""
 
 
 def read_before(store: Store) -> frozenset[str]:
@@ -44,8 +45,12 @@ def read_before(store: Store) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """first_row: number of its row 0 among all rows seen; stored_first_row: when it was made. parts: the ids of its parts of `seen` and
-    `asked`, and of `bands` in the order of the bands."""
+    """The rows of one earlier run.
+
+    first_row: number of its first row, as this run numbers rows.
+    stored_first_row: the same number when the segment was written.
+    parts: table (`seen`, `asked`, `bands`) -> ids of its parts; those of `bands` in the order of the bands.
+    """
 
     id: str
     first_row: int
@@ -61,11 +66,15 @@ def _check_ids(store: Store, files: Sequence[Source]) -> None:
             raise BadInput(f"{file.location}: its rows would have the ids of a file that was read before; read it into another store")
 
 
-class Seen:
-    """The segments before a run. `rows`: how many rows they have read; `sources`: the files, `first_row` counted over all of them;
-    `known`: segments of the recipe, later ones as well; `not_compared`: what the run is not compared with, and why, in words.
+class DedupIndex:
+    """The segments before a run.
 
-    Raises BadInput: a file whose rows would have the ids of another's.
+    rows: number of rows in them.
+    sources: their files, with `first_row` counted over all of them.
+    known: number of segments of the recipe, later ones included.
+    not_compared: a note on the rows that the run is not compared with; None if there are none.
+
+    Raises BadInput: the rows of a file would have the ids of another file's rows.
     """
 
     def __init__(self, store: Store, recipe: str, files: Sequence[Source]) -> None:
@@ -113,15 +122,14 @@ class Seen:
         return kinds
 
     def firsts(self, band: int) -> U64:
-        """`key << 32 | row` of the rows that stand for the buckets of a band."""
+        """`key << 32 | row` of the rows that represent the buckets of a band."""
         pieces = [np.empty(0, np.uint64)]
         for segment, rows in self._read("bands", self.segments, at=band):
             pieces.append(rows["entry"].to_numpy().view(np.uint64) + np.uint64(segment.first_row))
         return np.concatenate(pieces)
 
     def standing(self, rows: U32) -> pl.DataFrame:
-        """row, keeper (the kept row that stands for it; its own number where it is kept) of those rows that were compared, ascending by
-        row."""
+        """row, keeper (the kept row that represents it, or the row itself) of the rows that were compared, ascending by row."""
         pieces = [pl.DataFrame(schema={"row": pl.UInt32, "keeper": pl.UInt32})]
         for segment, rows_of_segment in self._of(rows, "keeper"):
             values = rows_of_segment.drop_nulls()
@@ -131,7 +139,7 @@ class Seen:
         return pl.concat(pieces).sort("row")
 
     def combinations(self, rows: U32) -> pl.DataFrame:
-        """row, key (`key_of` the combination that the row asks in, or that which stands for it) of those of the rows that ask in one."""
+        """row, key (`key_of` of the combination of the row or of its keeper) of the rows that have a combination."""
         standing = self.standing(rows)
         pieces = [pl.DataFrame(schema={"row": pl.UInt32, "combination": pl.Int64})]
         pieces += [part for _, part in self._of(np.unique(standing["keeper"].to_numpy()), "combination", "asked")]
@@ -175,7 +183,7 @@ def _rows_of(files: dict[str, int], but: Iterable[str]) -> int:
 
 
 def _not_compared(later: int, others: int) -> str | None:
-    """What a run is not compared with: rows read after the first of its files, rows of another recipe."""
+    """The note on rows that a run is not compared with: rows read after the first of its files, and rows of another recipe."""
     notes = []
     if later:
         notes.append(f"{later:,} rows that were read after the first of these files; curate new files apart from old ones (--new)")
@@ -187,7 +195,7 @@ def _not_compared(later: int, others: int) -> str | None:
     return f"not compared with {'; nor with '.join(notes)}" if notes else None
 
 
-# ---- what a run leaves for later ones --------------------------------------------------------------------------------------------
+# ---- writing a segment ----------------------------------------------------------------------------------------------------------
 
 
 def write_seen(
@@ -207,13 +215,13 @@ def write_seen(
     where they were kept, the normalised text, and the keys of frames that no earlier row has.
 
     Args:
-        texts, frames: from where norm and its key come, and frame_id.
+        texts, frames: passes with norm and its key, and with frame_id.
     """
-    row_frames = living(batch, has_own_frame, work, frames).drop_nulls()
+    row_frames = read_alive(batch, has_own_frame, work, frames).drop_nulls()
     high, low = key_of("frame_id")
     own_frames = row_frames.select("row", high.alias("frame_high"), low.alias("frame_low"))
     kinds = pl.DataFrame({"row": work.array(f"near-rows-{batch.name}"), "kind": work.array(f"near-kinds-{batch.name}")})
-    rows = living(batch, is_distinct, work, texts)
+    rows = read_alive(batch, is_distinct, work, texts)
     for array in (keepers, kinds, own_frames):
         rows = rows.join(array, on="row", how="left", maintain_order="left")
     columns = rows.select(
@@ -227,7 +235,7 @@ def write_seen(
 
 
 def write_asked(batch: Batch, store: Store, work: Workspace, frames: str, segment: str, first_row: int, parts: Mapping[str, str]) -> Part:
-    """The part of `asked` with a batch's rows that ask in a combination, and its key. frames: the pass that grounded them."""
+    """The part of `asked` with the rows of a batch that have a combination, and its key. frames: the pass that grounded them."""
     rows = work.read(f"{frames}-{batch.name}", ["row", "combination"]).drop_nulls()
     columns = rows.select(
         pl.lit(segment).alias("segment"),
@@ -238,7 +246,7 @@ def write_asked(batch: Batch, store: Store, work: Workspace, frames: str, segmen
 
 
 def write_band(band: int, store: Store, work: Workspace, segment: str, first_row: int, parts: Mapping[str, str]) -> Part:
-    """The part of `bands` with the rows that stand for the buckets of a band."""
+    """The part of `bands` with the rows that represent the buckets of a band."""
     entries = np.sort((work.array(f"near-firsts-{band}") - np.uint64(first_row)).view(np.int64))
     rows = pl.DataFrame({"entry": entries}).select(segment=pl.lit(segment), band=pl.lit(band, pl.Int32), entry="entry")
     return store.write("bands", parts[f"bands-{band}"], rows)

@@ -1,11 +1,11 @@
-"""What two texts must agree in to be near duplicates, however alike their wording is: numbers, and the terms that carry meaning.
+"""The numbers and terms that two texts must have in common to be near duplicates, however similar their wording is.
 
-Long queries made after one pattern differ in a word or a digit and share 80 % of their shingles: "a table for 2" is not "for 3",
-the red mug not the blue one, and from A to B not from B to A. Numbers must be equal in order. Terms (the words that worlds declare
-for their slot values) must be equal in order too, but a term may be missing on one side when a typo has spoilt it: the texts are
-then about equally long. A text that is longer by a whole term asks for more.
+Long queries from one pattern differ in a word or a digit but share 80 % of their shingles: "a table for 2" is not "a table for 3", the red
+mug is not the blue one, and "from A to B" is not "from B to A". Numbers must be equal, in the same order. Terms (names that worlds declare
+for slot values) must also be equal in order. A term may be missing on one side if a typo destroyed it; then the texts have about the same
+length. A text that is longer by a whole term asks for more.
 
-What the guards cannot see: words that no world declares.
+Limit: words that no world declares.
 """
 
 from __future__ import annotations
@@ -56,8 +56,13 @@ def world_terms(worlds: Worlds) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Guards:
-    """digits: a hash of each row's digit runs [rows]. terms: numbers of the terms of all rows, in order, row after row, of which row i has
-    `terms[offsets[i]:offsets[i + 1]]`; term_bytes: length of each term in UTF-8."""
+    """The guards of a batch of rows.
+
+    digits: hash of each row's digit runs [rows].
+    terms: numbers of the terms of all rows; row i has `terms[offsets[i]:offsets[i + 1]]`, in the order of the text.
+    offsets: [rows + 1].
+    term_bytes: length of each term in UTF-8 [terms].
+    """
 
     digits: U32
     terms: U32

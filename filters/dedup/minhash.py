@@ -133,14 +133,16 @@ def fill_band_keys(data: U8, offsets: I64, a: U32, b: U32, digits: U32, keys: U3
 
 @compile_kernel
 def bucket_pairs(ordered: U64, kinds: U32, old: int, pairs: U64, firsts: U64) -> tuple[int, int]:
-    """Candidate pairs of one band, `later row << 32 | earlier row`, into `pairs` as far as they fit, and its representatives into `firsts`
-    [rows]; returns how many there are of each.
+    """Writes the candidate pairs of one band, `later row << 32 | earlier row`, into `pairs` as far as they fit, and its representatives
+    into `firsts` [rows]; returns the number of each.
 
-    ordered: sorted `key << 32 | row`; equal keys are a bucket. kinds [rows]: rows of one kind ask for the same terms in the same order. A
-    bucket's first rows of each kind stand for it, eight at most: a row is paired with the one of its own kind, and where there is none,
-    with all of them. So the pairs stay linear in the rows, where all pairs of a bucket are quadratic in popular templates, and a row
-    still meets its like among many that only sound alike. Rows below `old` were joined before: of these there are only
-    representatives, and neither pairs nor representatives are told again.
+    The first rows of each kind represent a bucket, eight at most. A row is paired with the representative of its kind, or with all
+    representatives if there is none of its kind. So the number of pairs grows linearly with the rows (all pairs of a bucket would grow
+    quadratically in popular templates), and a row still meets rows with the same terms.
+
+    ordered: sorted `key << 32 | row`; equal keys are a bucket.
+    kinds: hash of the terms of each row in order [rows].
+    old: rows with smaller numbers are representatives of earlier runs; their pairs and themselves are not returned again.
     """
     represent = np.empty(8, np.uint64)
     known, count, reported = 0, 0, 0

@@ -5,15 +5,14 @@ alone 60 % of the distinct needs of 700,000 templated queries were lost). 21 ban
 1 - (1 - s^6)^21: .93 at 0.7, .998 at 0.8; pairs just at the threshold are few, and some that no band proposes are met through the row
 that one of them duplicates. The first of its kind survives, so rows that come later never change what stays.
 
-A row also stays when its numbers or its meaningful terms differ from the other's (`protect`, see `guards.py`). How many planted pairs are
-found, and how many needs are left without a row, is measured on the sample's million queries by `benchmarks/spine.py` (`near_pair_recall`,
-`needs_lost_share`).
-What the definition cannot see: one typo in a short text (of one-edit English queries of 23 characters a quarter still reach 0.7).
+A row also stays when its numbers or its terms differ from the other's (`protect`, see `guards.py`). `benchmarks/spine.py` measures on the
+sample's million queries how many planted pairs are found, and how many needs lose all their rows (`near_pair_recall`, `needs_lost_share`).
+Limit: one typo in a short text (of one-edit English queries of 23 characters a quarter still reach 0.7).
 
-Signatures are datasketch's, to the byte (`minhash.py`), and only their bands are kept: `sketch` is a function of a batch, `join` of a band
-over all batches, and `decide` one pass in row order. `step` is the three of them in memory; the funnel keeps what lies between them on
-disk. What is joined may go on from what was joined before (`dedup_index.py`): later rows never change what came of earlier ones, so logs
-one after the other leave what one log of them all would.
+Signatures equal datasketch's byte for byte (`minhash.py`); only their bands are stored. `sketch` works on a batch, `join` on a band over
+all batches, and `decide` is one pass in row order. `step` runs the three in memory; the funnel stores the results between them on disk. A
+later run continues from the index (`dedup_index.py`): later rows never change the verdicts on earlier ones, so curating logs one after the
+other keeps the same rows as one large log.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ from storage.execution import Executor
 from storage.records import content_id
 
 VERSION = 1
-"""Of what `sketch` and `join` make of the same rows: a number more where an older index no longer fits."""
+"""Version of `sketch` and `join`; raise it when an older index no longer fits."""
 _ROWS_A_BATCH = 50_000
 _MERGED_PAIRS = 1 << 24
-"""Pairs that may wait to be merged, if there are not as many already."""
+"""Smallest number of new pairs that are merged at a time."""
 
 
 class NearConfig(BaseModel):
@@ -67,24 +66,27 @@ class NearConfig(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Sketch:
-    """keys [bands, rows]: the bucket of each row in each band; rows of other digits are in none together. guards: of the same rows."""
+    """keys: bucket of each row in each band [bands, rows]; rows with different digits share no bucket. guards: of the same rows."""
 
     keys: U32
     guards: Guards
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
-    """pairs: `later row << 32 | earlier row` that one band proposes, sorted. firsts: `key << 32 | row` of the rows that stand for their
-    buckets, sorted: all that later rows need to be joined with these."""
+class BandPairs:
+    """The result of one band.
+
+    pairs: proposed pairs, `later row << 32 | earlier row`, sorted.
+    firsts: `key << 32 | row` of the rows that represent their buckets, sorted; later rows are joined with these.
+    """
 
     pairs: U64
     firsts: U64
 
 
 def recipe(config: NearConfig, terms: Sequence[str]) -> str:
-    """The id of all that must be equal for rows to be comparable with those of an earlier run: what is normalised and sketched, and how.
-    Whoever is dropped for it (threshold, rule) may be decided otherwise each time."""
+    """The id of the settings that must be equal for rows of two runs to be comparable: how they are normalised and sketched.
+    The threshold and the rule may differ from run to run."""
     sketched = config.model_dump(mode="json", include={"bands", "rows_a_band", "seed", "protect"})
     return content_id("recipe", normalised_text.VERSION, VERSION, sketched, list(terms))
 
@@ -99,7 +101,7 @@ def sketch(texts: pl.Series, config: NearConfig, terms: Sequence[str] = ()) -> S
     return Sketch(keys, guarded)
 
 
-def join(keys: Sequence[U32], rows: Sequence[U32], kinds: U32, before: U64 | None = None) -> Joined:
+def join(keys: Sequence[U32], rows: Sequence[U32], kinds: U32, before: U64 | None = None) -> BandPairs:
     """The part of one band, over all rows.
 
     Args:
@@ -109,7 +111,7 @@ def join(keys: Sequence[U32], rows: Sequence[U32], kinds: U32, before: U64 | Non
     """
     size, earlier_size = sum(map(len, rows)), 0 if before is None else before.size
     if not size:
-        return Joined(np.empty(0, np.uint64), np.empty(0, np.uint64))
+        return BandPairs(np.empty(0, np.uint64), np.empty(0, np.uint64))
     ordered = np.empty(earlier_size + size, np.uint64)
     if before is not None:
         ordered[:earlier_size] = before
@@ -126,9 +128,9 @@ def join(keys: Sequence[U32], rows: Sequence[U32], kinds: U32, before: U64 | Non
     if count > pairs.size:
         pairs = np.empty(count, np.uint64)
         minhash.bucket_pairs(ordered, kinds, old, pairs, firsts)
-    join_guards = pairs[:count].copy()  # a view would keep all of it, in every band
-    join_guards.sort()
-    return Joined(join_guards, firsts[:reported].copy())
+    band_pairs = pairs[:count].copy()  # a view would keep all of it, in every band
+    band_pairs.sort()
+    return BandPairs(band_pairs, firsts[:reported].copy())
 
 
 def decide(data: U8, offsets: I64, guarded: Guards, pairs: U64, config: NearConfig, keeper: U32) -> F32:
@@ -146,7 +148,7 @@ def decide(data: U8, offsets: I64, guarded: Guards, pairs: U64, config: NearConf
 
 
 def distinct(bands: Iterable[U64]) -> U64:
-    """All pairs of all bands in order, each once. Bands are merged as they come, so that pairs which many of them propose are held once."""
+    """The pairs of all bands, sorted, each once. Bands are merged one after the other, so memory holds each pair once."""
     merged, waiting, size = np.empty(0, np.uint64), list[U64](), 0
     for pairs in bands:
         waiting.append(pairs)

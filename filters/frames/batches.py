@@ -56,7 +56,7 @@ def batches_of(files: Sequence[Source]) -> list[tuple[Piece, list[Batch]]]:
     return cut
 
 
-def living(batch: Batch, is_alive: Mask, work: Workspace, sources: Sources) -> pl.DataFrame:
+def read_alive(batch: Batch, is_alive: Mask, work: Workspace, sources: Sources) -> pl.DataFrame:
     """row and these columns of a batch's rows that are alive, ascending by row."""
     pieces: list[pl.DataFrame] = []
     for name, columns in sources.items():

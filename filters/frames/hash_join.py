@@ -1,7 +1,7 @@
-"""Joins by a 128-bit key over any number of rows: which row was the first with its key, and how many have it.
+"""Joins by a 128-bit key over any number of rows: the first row with each key, and the number of rows with it.
 
-One idea: every batch leaves its keys in order on the disk (`write_keys`), so that a partition, which is a range of keys, reads only its
-own part of each (`first_of_key`). Partitions know nothing of each other, and of rows only keys are in memory, one partition at a time.
+Every batch writes its keys to disk in ascending order (`write_keys`). A partition is a range of keys, so it reads only one slice of each
+batch (`first_of_key`). Partitions are independent, and only the keys of one partition are in memory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def key_of(text: str) -> tuple[pl.Expr, pl.Expr]:
 
 
 def write_keys(work: Workspace, name: str, rows: pl.DataFrame) -> None:
-    """Keeps the keys of rows (columns row, key_high, key_low; no nulls) under a name."""
+    """Writes the keys of rows (columns row, key_high, key_low; no nulls) under a name."""
     order = np.argsort(rows["key_high"].to_numpy(), kind="stable")
     work.write_array(name, np.stack([rows[column].cast(pl.UInt64).to_numpy()[order] for column in _COLUMNS]))
 

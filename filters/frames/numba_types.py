@@ -1,4 +1,4 @@
-"""What the compiled kernels of this room share: array types, the decorator, and text as bytes with offsets."""
+"""Helpers of the compiled kernels: array types, the decorator, and texts as bytes with offsets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 
 def compile_kernel(function: Kernel) -> Kernel:
-    """Compiles a function to machine code at its first call and keeps it on disk. It runs without Python's lock, so threads share."""
+    """Compiles a function at its first call and caches it on disk. It releases Python's lock, so threads run in parallel."""
     return cast(Kernel, numba.njit(cache=True, nogil=True)(function))
 
 

@@ -1,7 +1,7 @@
-"""A run's intermediate frames on disk, so that a killed run goes on where it was and memory holds only what a step compares.
+"""A run's intermediate frames on disk, so that a killed run can continue and memory holds only what a step compares.
 
-They lie in `lake/_work/<run>/`, written whole or not at all, and are thrown away once the run is committed. A run's id says all that
-its content depends on, so what is there under a name is what would be made.
+The frames lie in `lake/_work/<run>/`. Each is written atomically, and all are deleted when the run is committed. The id of the run covers
+all that a frame depends on, so an existing frame is always the right one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Workspace:
         return self._path(name).exists()
 
     def once(self, name: str, make: Callable[[], pl.DataFrame]) -> pl.DataFrame:
-        """The frame of this name: read if it is there, else made and written."""
+        """The frame of this name: read if it exists, else computed and written."""
         if not self.has(name):
             self.write(name, make())
         return self.read(name)
@@ -68,13 +68,13 @@ class Workspace:
             replace_atomically(self._array_path(name), save)
 
     def array(self, name: str) -> np.ndarray[Any, Any]:
-        """The array of this name, mapped from the disk: what is not looked at is not read."""
+        """The array of this name, memory-mapped: only the parts in use are read."""
         with pa.memory_map(str(self._array_path(name))) as file:
             array: np.ndarray[Any, Any] = pa.ipc.read_tensor(file).to_numpy()
         return array
 
     def clear(self) -> None:
-        """Removes the folder, and those that killed runs left a week ago."""
+        """Removes the folder, and the folders of runs that were killed over a week ago."""
         shutil.rmtree(self.folder, ignore_errors=True)
         for other in self.folder.parent.glob("*"):
             with suppress(FileNotFoundError):  # its run has ended in between

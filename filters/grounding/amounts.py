@@ -1,7 +1,7 @@
-"""Which slot values an amount in a text may be ("3 days" may be a span or, after "in", a day).
+"""The slot values that an amount in a text may be ("3 days" may be a span or, after "in", a day).
 
-One idea: an amount is a unit and a value (`synth/text/read_values.py`), and fits every slot kind of that unit whose range holds it.
-Few distinct amounts occur in millions of rows, so each is read once and cached.
+An amount has a unit and a value (`synth/text/read_values.py`); it fits every slot kind of that unit whose range contains the value.
+Millions of rows have few distinct amounts, so each is read once and cached.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _as_kind(kind: SlotKind, name: str, amount: Amount, has_noun: bool) -> JSON:
 
 
 def _far(kind: Quantity, name: str, text: str) -> JSON:
-    """A day beyond the horizon ("in 30 days") is a number of days where a world has a kind for such."""
+    """The number of days of a day beyond the horizon ("in 30 days"), for worlds with a slot kind `far_...`."""
     if not name.startswith("far_") or not re.search("天|day|week", text) or any(day.lower() in text for day in WEEKDAYS):
         return None
     days = day_offset(text, date(2026, 1, 1))

@@ -1,12 +1,12 @@
 """Checks a language model's reading of a text by code, and builds its frame.
 
-One idea: the tagger (`tagger.py`) finds every value that a text mentions. A reading is accepted if its intent exists, has all required
-slots and no unknown ones, each value is legal for its slot's kind, and each slot has a mention of its own: one mention fills one slot, as
-in the parser. So a model chooses the intent and which mention fills which slot; it cannot add values that the text does not mention.
-A value may be given as its canonical name or number, or in the words of the text.
+The tagger (`tagger.py`) finds every value that a text mentions. A reading is accepted if its intent exists, it has all required slots and
+no unknown ones, each value is legal for its slot's kind, and each slot has its own mention: one mention fills one slot, as in the parser.
+So a model chooses the intent and the slot of each mention; it cannot add values that the text does not mention. A value may be its
+canonical name or number, or the words of the text.
 
-What it does not do: check that the intent is the right one, or that origin and destination are not swapped. Mentions that are not in the
-frame are counted (`unexplained`) and lower the quality, as in the parser.
+This module cannot check that the intent is right, or that origin and destination are not swapped. Mentions outside the frame are counted
+(`unexplained`) and lower the quality, as in the parser.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def check_frame(
     kinds = {slot.name: slot.kind for slot in declared.slots}
     values: dict[str, str] = {}
     for slot, given in slots:
-        value = legal(world, kinds[slot], given, worlds)
+        value = legal_value(world, kinds[slot], given, worlds)
         if value is None:
             problems.append(Problem("illegal_value", f"{slot}: {given!r} is no {kinds[slot]}"))
         else:
@@ -126,9 +126,9 @@ def _form_problems(intent: Intent, slot_names: Sequence[str]) -> list[Problem]:
 
 
 @lru_cache(maxsize=1 << 16)
-def legal(world: type[World], kind: str, given: str | float, worlds: Worlds) -> str | None:
-    """The canonical value, as JSON text, of a value given by name, by number or in words; None if it is not legal for the kind, or if the
-    words name several values."""
+def legal_value(world: type[World], kind: str, given: str | float, worlds: Worlds) -> str | None:
+    """The canonical value, as JSON text, of a name, number or words; None if it is not legal for the kind, or if the words name several
+    values."""
     declared = world.kinds[kind]
     if isinstance(declared, Vocabulary) and given in declared.names:
         return canonical_json(given)

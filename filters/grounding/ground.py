@@ -1,12 +1,11 @@
-"""Grounding: what a query asks for, as a frame (world, intent, slots) with its plan shape, or why no world can execute it.
+"""Grounding: turns a query into a frame (world, intent, slots) with its plan shape, or gives the reason why no world can execute it.
 
-One idea: the work of reading is done over columns (`lexicon.py`: one private character per name, cue or amount), the work of
-understanding once per distinct row of symbol classes (`parser.py`), of which a million queries have some ten thousand.
-`residue` keeps the unread words: in clean text these belong to the wording; in damaged text they may be the rest of a name or a number,
-and a slot may be missing. `steps/quality.py` tells the two apart. What cannot be read here, a language
-model may read (`ground_model.py`).
+The tagger works on columns (`lexicon.py`: one private character for each name, cue or amount). The parser runs once for each distinct row
+of symbol classes (`parser.py`); a million queries have some ten thousand. `residue` has the unread words: in clean text they belong to the
+wording; in damaged text they may be part of a name or number, and a slot may be missing. `steps/quality.py` distinguishes the two. A
+language model can read what the parser cannot (`ground_model.py`).
 
-Nothing is executed here: whether a frame has a solution is for admission. Wordings are never matched as a whole.
+Nothing is executed here: admission decides whether a frame has a solution. Wordings are never matched as a whole.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def step(rows: pl.DataFrame, worlds: Worlds, *, ungrounded: bool = False) -> pl.
     Reasons (and values of `ungrounded`): `missing_tool`, `missing_information`, `not_actionable`, `unknown`, `ambiguous`, `unparsed`.
 
     Args:
-        ungrounded: keep rows that no world can execute; why not stands in `ungrounded` either way.
+        ungrounded: keep rows that no world can execute; column `ungrounded` has the reason in any case.
     """
     out = pl.concat([_ground(part, worlds) for part in _slices(rows)])
     nothing = pl.lit(None, pl.String)
@@ -79,7 +78,7 @@ def _classes(signature: bytes, lexicon: Lexicon) -> tuple[SymbolClass | None, ..
 
 
 def _slices(rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """The rows in pieces of some `_READ_BYTES` of text: reading takes some 45 times as much memory."""
+    """The rows in slices of some `_READ_BYTES` of text, because reading takes some 45 times as much memory."""
     number = rows["norm"].str.len_bytes().cast(pl.UInt64).cum_sum() // _READ_BYTES
     ends = [*(number.rle().struct.field("len").cum_sum().to_list()), rows.height]
     for start, stop in zip([0, *ends[:-1]], ends, strict=True):
@@ -190,7 +189,7 @@ def _slot_values(symbols: Symbols, rows: pl.DataFrame, index: int) -> pl.Series:
 def _has_torn_repeats(
     symbols: Symbols, parses: list[Parse | parser.Reason], parse_numbers: I64, worlds: Mapping[str, type[World]]
 ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Whether a row names a value twice, and differently."""
+    """Whether a row names a slot's value twice with different values."""
     torn = np.zeros(parse_numbers.size, bool)
     for number, parsed in enumerate(parses):
         if isinstance(parsed, Parse) and parsed.repeats:

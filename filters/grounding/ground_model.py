@@ -1,14 +1,13 @@
-"""Grounding by a language model: a second reading of what the parser could not ground, checked by code, of at most so many texts.
+"""Grounding by a language model: reads a limited number of texts that the parser could not ground; code checks the answers.
 
-One idea: the model is told the worlds' intents, slots and legal values, and answers with an intent and slots; `frame_check.py` checks these
-against the text, and what is wrong is told to the model, twice at most. So a row that a model has read has a frame as the parser makes
-them, or none. Which texts are asked depends on the texts alone: those of which the parser understood most come first.
+The prompt lists the worlds' intents, slots and legal values; the model answers with an intent and slots. `frame_check.py` checks the answer
+against the text, and the model gets its problems back, twice at most. So the model gives a frame of the parser's form, or none. The
+selection depends on the texts alone: texts of which the parser understood most come first.
 
-A model's valid answer that no intent fits (missing_tool, missing_information, not_actionable) takes the place of the parser's reason. What
-the model got wrong says nothing about the query: the row keeps the parser's reason, and is dropped as `model_` and what was wrong
-(`malformed`: no JSON of the form asked for; `engine_failure`: no answer; else the reason of `frame_check.Problem`). A text for which the
-engine's window had no room (`overflow`) is as one that was not asked about.
-Whether a frame is the one meant no code can tell: `agreement.py` measures it.
+A valid answer that no intent fits (missing_tool, missing_information, not_actionable) replaces the parser's reason. A wrong answer says
+nothing about the query: the row keeps the parser's reason, and is dropped as `model_` and the problem (`malformed`: not the requested JSON;
+`engine_failure`: no answer; else the reason of `frame_check.Problem`). A text that did not fit into the engine's window (`overflow`) counts
+as not asked. Code cannot check whether a frame is the intended one; `agreement.py` measures it.
 """
 
 from __future__ import annotations
@@ -45,9 +44,9 @@ VERDICTS = ("missing_tool", "missing_information", "not_actionable")
 _NONE = "none"
 _OVERFLOW = "overflow"
 _PARSER_REASONS = ("unparsed", "ambiguous", "missing_information", "unknown", "missing_tool", "not_actionable")
-"""Why the parser has no frame, the most understood first."""
+"""Reasons of the parser, the best understood texts first."""
 _LISTED = 40
-"""Values of a vocabulary that are listed; of a longer one a few stand for all."""
+"""Longest vocabulary that the prompt lists in full; of a longer one it shows a few values."""
 _MAX_TOKENS = 600
 
 
@@ -75,7 +74,7 @@ class GroundConfig(BaseModel):
 class Reading:
     """A model's reading of one text.
 
-    frame: None if there is none.
+    frame: the frame; None if there is none.
     reason: why there is no frame: one of `VERDICTS`, or what was wrong with the answer.
     unexplained: number of mentions that are not in the frame.
     """
@@ -86,13 +85,13 @@ class Reading:
 
 
 def made_by(config: GroundConfig) -> tuple[str, ...]:
-    """What else, beside the configuration and the code, decides what the model is asked and answers."""
+    """What decides the readings beside the configuration and the code: the prompt's version and the weights."""
     return (prompt(PROMPT).version, weights_of(config.engine)) if config.engine is not None else ()
 
 
 @contextlib.contextmanager
-def reader(config: GroundConfig, store: Store, worlds: Worlds, *, is_done: bool = False) -> Iterator[Engine | None]:
-    """The engine that the configuration names, if it names one and its work is not done yet; looked at before it is used.
+def open_engine(config: GroundConfig, store: Store, worlds: Worlds, *, is_done: bool = False) -> Iterator[Engine | None]:
+    """The engine of the configuration, checked before it is used; None if there is none, or if its work is done.
 
     Raises:
         BadInput: its window is too short for the question. BadInput, HeadraceError: see `engine_named`.
@@ -106,7 +105,7 @@ def reader(config: GroundConfig, store: Store, worlds: Worlds, *, is_done: bool 
 
 
 def read(engine: Engine, norm: Sequence[str], worlds: Worlds, *, progress: Progress | None = None) -> list[Reading]:
-    """What a model makes of normalised texts; each distinct one is asked once.
+    """A model's readings of normalised texts; each distinct text is asked once.
 
     Raises:
         BadInput: the engine's window is too short for the question. EngineFailure: it is gone. BudgetSpent: nothing more may be asked.
@@ -134,7 +133,7 @@ def _request(text: str, worlds: Worlds) -> ChatRequest:
 
 
 def _judge(value: Any, in_text: Sequence[Mention], worlds: Worlds) -> Reading | list[Problem]:
-    """What a value of the schema comes to."""
+    """The reading of an answer of the schema, or its problems."""
     intent, why, slots = value["intent"], value["why"], value["slots"]
     if intent == _NONE:
         if why not in VERDICTS:
@@ -156,7 +155,7 @@ def _reading(exchange: Structured | EngineFailure, in_text: Sequence[Mention], w
     return Reading(None, judged[0].reason) if isinstance(judged, list) else judged
 
 
-# ---- what the model is told ----------------------------------------------------------------------------------------------------
+# ---- prompt and schema ---------------------------------------------------------------------------------------------------------
 
 
 @cache
@@ -221,8 +220,8 @@ _FRAME: Mapping[str, Any] = dict.fromkeys(("world", "intent", "slots", "combinat
 }
 
 
-def remainder(parsed: Iterable[pl.DataFrame], limit: int) -> list[str]:
-    """Up to `limit` distinct texts that the parser could not ground, those first of which it understood most, else by a hash of the text.
+def unread_texts(parsed: Iterable[pl.DataFrame], limit: int) -> list[str]:
+    """Up to `limit` distinct texts that the parser could not ground: the best understood first, then by a hash of the text.
 
     Args:
         parsed: rows in pieces, columns norm, ungrounded (null: has a frame).
@@ -284,7 +283,7 @@ def step(rows: pl.DataFrame, *, read_again: pl.DataFrame, ungrounded: bool = Fal
 
 
 def note(config: GroundConfig, read_again: pl.DataFrame) -> str:
-    """What a model's readings came to, in words."""
+    """A summary of the model's readings, for the user."""
     if read_again.is_empty():
         return f"{config.engine} was asked about nothing: no text was left that nothing here reads"
     counts = dict(read_again["outcome"].drop_nulls().value_counts(sort=True).iter_rows())

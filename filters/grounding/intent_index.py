@@ -1,7 +1,7 @@
-"""Intents as the parser sees them: what must be there, what speaks for one, which cues tell its slots apart.
+"""The rules of the parser: for each intent, the required cues and slots, the cues that speak for it, and the cues of its slots' roles.
 
-Rules are read from the worlds' declarations and `grounding.yaml`. Sets of kinds and cues are integers here (`RuleMask`), because every
-row of symbols is held against all of them. `nearest` tells what a text is about from its kinds and cues alone, complete or not.
+Rules come from the worlds' declarations and `grounding.yaml`. Sets of kinds and cues are integers (`RuleMask`), because every row of
+symbols is compared with all rules. `nearest` finds the leaf of a text from its kinds and cues alone, even if the request is incomplete.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from synth.text.slot_kinds import Quantity
 from synth.worlds.base import World
 
 _MIN_NEARNESS = 0.5
-"""How much must speak for a leaf: cues and kinds of values, less half the kinds that are missing."""
+"""Lowest score of a leaf: cues and kinds of values that match, less half for each missing kind."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,8 +124,9 @@ def _interchangeable(slots: Sequence[SlotRule]) -> tuple[tuple[str, ...], ...]:
 
 
 @lru_cache(maxsize=1 << 16)
-def fitting(worlds: Worlds, cues: int, kinds: int) -> tuple[tuple[tuple[int, Rule, RuleMask, float], ...], bool]:
-    """(order, rule, its masks, what its cues gain) of the rules for which these cues and kinds may do; and whether one lacks but slots."""
+def possible_rules(worlds: Worlds, cues: int, kinds: int) -> tuple[tuple[tuple[int, Rule, RuleMask, float], ...], bool]:
+    """(order, rule, its masks, score of its cues) of the rules that these cues and kinds may satisfy; and whether a rule lacks only
+    slots."""
     intents = []
     is_short = False
     for order, (rule, mask) in enumerate(_rule_masks(worlds)):
@@ -140,7 +141,7 @@ def fitting(worlds: Worlds, cues: int, kinds: int) -> tuple[tuple[tuple[int, Rul
 
 
 class _Bits:
-    """Numbers the kinds and cues that are met, so that sets of them are integers."""
+    """Assigns a bit to each kind or cue, so that sets of them are integers."""
 
     def __init__(self) -> None:
         self._bits: dict[Kind | Cue, int] = {}
@@ -195,7 +196,7 @@ def _rule_masks(worlds: Worlds) -> tuple[tuple[Rule, RuleMask], ...]:
 
 
 def nearest(symbols: Sequence[SymbolClass | None], leaf_of: Mapping[str, str], worlds: Worlds) -> str | None:
-    """The leaf that a text is likeliest about, its request complete or not; None where too little speaks for any.
+    """The most likely leaf of a text, even if its request is incomplete; None if no score is high enough.
 
     Args:
         leaf_of: `world/intent` -> leaf; other intents do not count.
@@ -211,7 +212,7 @@ def nearest(symbols: Sequence[SymbolClass | None], leaf_of: Mapping[str, str], w
 
 @lru_cache(maxsize=1 << 16)
 def _nearest_intents(worlds: Worlds, cues: int, kinds: int) -> tuple[str, ...]:
-    """The intents (world/intent) that enough speaks for, the nearest first."""
+    """The intents (world/intent) with a score of at least `_MIN_NEARNESS`, the highest first."""
     scores: list[tuple[float, int, str]] = []
     for order, (rule, mask) in enumerate(_rule_masks(worlds)):
         if not mask.telling & cues and not mask.kinds & kinds:

@@ -1,8 +1,8 @@
-"""Every name, cue word and filler that texts are searched for, of all worlds and in both languages, with all that each may mean.
+"""All names, cue words and fillers that texts are searched for, in both languages, with their meanings in the worlds.
 
-One idea: each is replaced in one Aho-Corasick pass by a private character of its own, and these characters fall into some hundred
-*classes*: which kinds of slot a name may fill, which cues a word gives. English names match as whole words, Chinese ones anywhere, the
-longest first. What texts say is read in `tagger.py`, what they mean decided in `parser.py`.
+One Aho-Corasick pass replaces each phrase by a private character. The characters form some hundred *classes*: the slot kinds that a name
+may fill, and the cues that a word gives. English names match as whole words, Chinese names anywhere, the longest first. `tagger.py` reads
+texts with the lexicon, and `parser.py` decides their meaning.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ amounts."""
 AMOUNT_SYMBOL = "\ue001"
 _FILLER_SYMBOL = "\ue000"
 _STOP = "\ue011"
-"""Stands for punctuation: nothing is read across it."""
+"""Replaces punctuation; no phrase matches across it."""
 SYMBOLS = r"[\ue000-\uf8ff\x{F0000}-\x{FFFFD}]"
 _EARLY_FILLERS = frozenset({"一下"})
-"""Fillers that would else become part of an amount (查一下周五 is no 下周五)."""
+"""Fillers that would otherwise become part of an amount (查一下周五 is not 下周五)."""
 _PUNCTUATION = r"[,!?;:()\[\]{}\"“”‘。，！？；：、（）…·~/|<>*_=—–]+|\.(?: |$)| -+ "
 _READ_PHRASES = (
     *("an hour and a half", "one and a half hours", "one hour", "half an hour", "a quarter of an hour", "three quarters of an hour"),
@@ -63,22 +63,22 @@ Cue = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class SymbolClass:
-    """What symbols of one class may be.
+    """The possible meanings of the symbols of one class.
 
-    written: kinds of which wordings write such a name.
-    read: kinds for which such a name is only understood, e.g. a number without a unit.
+    written: slot kinds that are written with such a name.
+    read: slot kinds for which such a name is only understood, e.g. a number without a unit.
+    cues: cues that the symbols give.
+    is_idle: set for a cue of roles that stands beside no value; it has no effect on the values around it.
+    kinds: written and read.
+    number: the hash, computed once.
     """
 
     written: frozenset[Kind] = frozenset()
     read: frozenset[Kind] = frozenset()
     cues: frozenset[Cue] = frozenset()
     is_idle: bool = False
-    """Set for a cue of roles that stands beside no value: it tells nothing about the values around it."""
     kinds: frozenset[Kind] = field(init=False, compare=False)
-    """written and read."""
-
     number: int = field(init=False, compare=False)
-    """Its hash, which is asked for all the time."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kinds", self.written | self.read)
@@ -94,12 +94,18 @@ GAP, SKIP = 0, 1
 
 @dataclass(frozen=True)
 class Lexicon:
-    """spaced_early, unspaced_early: (what is replaced, by which private characters) before amounts are read, in text with and without
-    blanks between words; late: after that. In Chinese text names are read early: 昆明天气 has no 明天 in it.
+    """The compiled lexicon of some worlds.
 
-    codes: class code of every Unicode character, of which the private ones stand for names and cues; meanings: per private character
-    from U+F0000 on its canonical value (as JSON text) by kind. classes: by code; those of amounts join as they are met, so codes differ
-    from process to process and are never stored.
+    spaced_early, unspaced_early: (phrases, private characters) that are replaced before amounts are read, in text with and without blanks
+        between words. In Chinese text names are replaced early: 昆明天气 does not contain 明天.
+    late: (phrases, private characters) that are replaced after amounts.
+    codes: class code of every Unicode character.
+    meanings: for each private character from U+F0000 on, slot kind -> canonical value as JSON text.
+    classes: by class code. Classes of amounts are added when they first occur, so codes differ between processes and are never stored.
+    numbers: class -> its code.
+    idle: code of a cue of roles -> its code where it is idle.
+    worlds: the worlds.
+    role_cues: `role_cues` of the worlds.
     """
 
     spaced_early: tuple[list[str], list[str]]
@@ -110,7 +116,6 @@ class Lexicon:
     classes: list[SymbolClass]
     numbers: dict[SymbolClass, int]
     idle: dict[int, int]
-    """Code of a cue of roles -> its code where it is idle."""
     worlds: Worlds
     role_cues: frozenset[Cue]
 
@@ -181,7 +186,7 @@ def _lexicon(worlds: Worlds) -> Lexicon:
 
 
 def _table(symbols: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """Patterns and symbols, the longest pattern first: of those that begin at one place, the first of the list is taken."""
+    """Patterns and symbols, the longest pattern first: of patterns that match at one place, the first in the list wins."""
     patterns = sorted(symbols, key=lambda pattern: (-len(pattern), pattern))
     return patterns, [symbols[pattern] for pattern in patterns]
 
@@ -191,7 +196,7 @@ def _has_digit(phrase: str) -> bool:
 
 
 def _patterns(phrases: Sequence[str]) -> dict[str, str]:
-    """What to look for in prepared text, by phrase: whole words for what begins and ends in Latin script."""
+    """Phrase -> its pattern in prepared text: a whole word if it begins and ends in Latin script."""
     spaced = [phrase[0].isascii() and phrase[-1].isascii() for phrase in phrases]
     rows = pl.DataFrame({"norm": list(phrases), "language": ["en" if is_spaced else "zh" for is_spaced in spaced]})
     texts = [text.strip() for text in prepare_texts(rows)["norm"]]
@@ -199,7 +204,7 @@ def _patterns(phrases: Sequence[str]) -> dict[str, str]:
 
 
 def _phrases(worlds: Worlds) -> dict[str, _Meaning]:
-    """Every phrase in lower case with all that it may mean."""
+    """Every phrase in lower case with its meanings."""
     meanings: dict[str, _Meaning] = {}
 
     def meaning(phrase: str) -> _Meaning:
@@ -253,7 +258,7 @@ def _plural(phrase: str) -> str | None:
 
 @cache
 def role_cues(worlds: Worlds) -> frozenset[Cue]:
-    """Cues that tell slots apart; beside a value they say nothing about the intent."""
+    """Cues that distinguish slots; beside a value they say nothing about the intent."""
     return frozenset(
         (world.name, cue)
         for world in worlds
@@ -264,7 +269,7 @@ def role_cues(worlds: Worlds) -> frozenset[Cue]:
 
 
 def _inherit_roles(meanings: dict[str, _Meaning], role_cues: frozenset[Cue]) -> None:
-    """A phrase that ends in a role word plays its role too: "get to" stands before a destination like "to"."""
+    """Gives a phrase that ends in a role word the same role: "get to" stands before a destination like "to"."""
     for phrase, meaning in meanings.items():
         last = meanings.get(phrase.rsplit(" ", 1)[-1]) if " " in phrase and not meaning.values else None
         if last is not None and phrase.isascii():
@@ -272,9 +277,11 @@ def _inherit_roles(meanings: dict[str, _Meaning], role_cues: frozenset[Cue]) -> 
 
 
 def prepare_texts(rows: pl.DataFrame) -> pl.DataFrame:
-    """Normalised texts (columns norm, language) made ready for matching: masks and private characters of the text (symbols here) as
-    blanks; punctuation as STOP, COLON between digits; in other than Chinese text, two blanks between words, and
-    number words as digits."""
+    """Prepares normalised texts (columns norm, language) for matching.
+
+    Masks and private characters become blanks, punctuation becomes _STOP, and a colon between digits COLON. Text that is not Chinese gets
+    two blanks between words, and digits instead of number words.
+    """
     norm, is_spaced = pl.col("norm"), pl.col("language") != "zh"
     phrases = sorted(_DIGITS, key=lambda phrase: (-len(phrase), phrase))
     words = [f" {phrase.replace(' ', '  ')} " for phrase in phrases]
@@ -292,6 +299,6 @@ def prepare_texts(rows: pl.DataFrame) -> pl.DataFrame:
         pl.when(is_spaced).then(pl.concat_str(pl.lit("  "), norm.str.replace_all(" ", "  ", literal=True), pl.lit("  "))).otherwise(norm),
         pl.when(is_spaced).then(norm.str.replace_many(words, digits, leftmost=True)).otherwise(norm),
     )
-    for step in steps:  # one by one: nested, each would be worked out several times
+    for step in steps:  # one by one: nested expressions would be computed several times
         rows = rows.with_columns(norm=step)
     return rows

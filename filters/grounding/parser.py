@@ -1,10 +1,10 @@
-"""From a row of symbol classes to a frame: which intent explains best what a text mentions, and which symbol fills which slot.
+"""From a row of symbol classes to a frame: chooses the intent that explains a text best, and the symbol that fills each slot.
 
-One idea: an intent explains a text if its required slots find values and its cues are there; of those that do, the one that leaves
-least unexplained wins. Nothing knows a template: cues are words, roles are what stands beside a value ("from", 附近), so
-unseen wordings parse too. A tie is `ambiguous`; a value that no slot takes is `unparsed`.
+An intent explains a text if the text has its cues and a value for each required slot. The intent that leaves the least unexplained wins.
+The parser knows no templates: cues are words, and roles are the words beside a value ("from", 附近), so it also parses new wordings. A tie
+is `ambiguous`; a text with a value that no slot takes is `unparsed`.
 
-It sees classes (kinds and cues), never values, so that a result holds for every text of the same classes (`ground.py` fills in values).
+The parser reads classes (kinds and cues), not values, so one result serves all texts with the same classes. `ground.py` adds the values.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from functools import lru_cache
 from typing import Literal
 
 from filters.grounded_worlds import Worlds
-from filters.grounding.intent_index import Rule, SlotRule, fitting, masks_of
+from filters.grounding.intent_index import Rule, SlotRule, masks_of, possible_rules
 from filters.grounding.lexicon import GAP, Cue, Kind, SymbolClass
 
 MIN_SCORE = -1.0
-"""What an explanation must score at least: below, the text mentions an intent's values but does not ask for it."""
+"""Lowest score of an explanation. Below it, the text mentions values of the intent but does not ask for it."""
 _TIE = 0.01
 _A_SLOT, _BEST_FIT = 0.5, 3.2
 _MOST_A_SLOT = _A_SLOT + _BEST_FIT / 12
@@ -29,8 +29,12 @@ Reason = Literal["missing_tool", "missing_information", "not_actionable", "unkno
 
 @dataclass(frozen=True, slots=True)
 class Parse:
-    """What a row of symbols says. slots: position of the symbol of each slot; repeats: positions that must hold the same value again;
-    unexplained: symbols that were passed over (they lower the quality)."""
+    """The result for a row of symbols.
+
+    slots: (slot name, position of its symbol).
+    repeats: (slot name, position of a symbol that must have the same value again).
+    unexplained: number of symbols without a use; they lower the quality score.
+    """
 
     world: str
     intent: str
@@ -41,8 +45,12 @@ class Parse:
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """A row of symbols, the positions of its values, and what is next to each of these: cues before and after it, each with its weight (1,
-    or 0.5 across unread text)."""
+    """A row of symbols and what the parser needs to know about it.
+
+    values: positions of symbols that may be values.
+    before, after: position of a value -> the cues beside it, and their weight (1, or 0.5 if unread text lies between).
+    cues: cues of all symbols.
+    """
 
     symbols: tuple[SymbolClass | None, ...]
     values: tuple[int, ...]
@@ -76,10 +84,10 @@ def _context(symbols: tuple[SymbolClass | None, ...]) -> _Context:
 def parse(symbols: tuple[SymbolClass | None, ...], worlds: Worlds) -> Parse | Reason:
     """The best explanation of a row of symbols (None: unread text), or why there is none."""
     context = _context(symbols)
-    hopes, is_short_of_slots = _hopes(context, worlds)
+    ranked_rules, is_short_of_slots = _rank_rules(context, worlds)
     candidates: list[tuple[float, Parse, int]] = []
     best = -math.inf
-    for ceiling, _, rule in hopes:
+    for ceiling, _, rule in ranked_rules:
         if ceiling < best - _TIE:
             break
         explained = _explain(rule, context)
@@ -101,30 +109,26 @@ def parse(symbols: tuple[SymbolClass | None, ...], worlds: Worlds) -> Parse | Re
     return "unparsed" if strong else winner
 
 
-def _hopes(context: _Context, worlds: Worlds) -> tuple[list[tuple[float, int, Rule]], bool]:
-    """The rules that may explain the symbols, each with the most that it can score, best first; and whether an intent's cues are there
-    but not its slots."""
+def _rank_rules(context: _Context, worlds: Worlds) -> tuple[list[tuple[float, int, Rule]], bool]:
+    """(highest possible score, order, rule) of the rules that may explain the symbols, best first; and whether the text has the cues of an
+    intent without its slots."""
     masks = [masks_of(symbol) for symbol in context.symbols if symbol is not None]
     cues = kinds = 0
     for symbol in masks:
         cues |= symbol.cues
         kinds |= symbol.kinds
-    candidates, is_short = fitting(worlds, cues, kinds)
+    rules, is_short = possible_rules(worlds, cues, kinds)
     written = [mask for mask in masks if mask.written]
     count = len(context.values)
-    hopes = []
-    for order, rule, mask, gain in candidates:
+    ranked = []
+    for order, rule, mask, gain in rules:
         rule_kinds, rule_cues, lost = mask.kinds, mask.cues, 0
         for value in written:
             if not value.kinds & rule_kinds and not value.cues & rule_cues:
                 lost += 1
-        hopes.append((min(len(rule.slots), count) * _MOST_A_SLOT + gain - 3.0 * lost, order, rule))
-    hopes.sort(key=_best_first)
-    return hopes, is_short
-
-
-def _best_first(hope: tuple[float, int, Rule]) -> tuple[float, int]:
-    return -hope[0], hope[1]
+        ranked.append((min(len(rule.slots), count) * _MOST_A_SLOT + gain - 3.0 * lost, order, rule))
+    ranked.sort(key=lambda entry: (-entry[0], entry[1]))
+    return ranked, is_short
 
 
 def _explain(rule: Rule, context: _Context) -> tuple[float, Parse, int] | None:
@@ -154,7 +158,7 @@ def _explain(rule: Rule, context: _Context) -> tuple[float, Parse, int] | None:
 
 
 def _odd_cues(rule: Rule, context: _Context) -> set[frozenset[Cue]]:
-    """Cues of the intent's own world that it has no use for."""
+    """Cues of the intent's world that do not belong to the intent."""
     odd = set()
     for symbol in context.symbols:
         if symbol is not None and not symbol.kinds and not symbol.cues & rule.neutral:
@@ -165,7 +169,7 @@ def _odd_cues(rule: Rule, context: _Context) -> set[frozenset[Cue]]:
 
 
 def _assign(rule: Rule, context: _Context) -> tuple[dict[str, int] | None, float]:
-    """Position by slot name, and what the roles gained; None where a required slot stays empty.
+    """Position by slot name, and the score of the roles; None where a required slot stays empty.
 
     A name that is a cue of the intent as well ("a hotel in Riverside District and a bakery near it") counts as the cue, unless a
     required slot needs it: then the last of them does not.
@@ -181,7 +185,7 @@ def _assign(rule: Rule, context: _Context) -> tuple[dict[str, int] | None, float
 
 
 def _fill_slots(rule: Rule, context: _Context, free: list[int]) -> tuple[dict[str, int], float]:
-    """The best match of slots with the values at the `free` positions, and what it gained."""
+    """The best match of slots with the values at the `free` positions, and its score."""
     assigned: dict[str, int] = {}
     used: set[int] = set()
     gain = 0.0
@@ -214,7 +218,7 @@ def _takers(slots: tuple[SlotRule, ...], symbol: SymbolClass) -> tuple[tuple[int
 
 
 def _set_in_order(rule: Rule, assigned: dict[str, int]) -> None:
-    """Slots that nothing but their order tells apart (first stop, second stop) take their values in the order of the text."""
+    """Interchangeable slots (first stop, second stop) take their values in the order of the text."""
     for names in rule.interchangeable:
         here = [name for name in names if name in assigned]
         if len(here) > 1:

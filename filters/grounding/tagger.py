@@ -1,7 +1,7 @@
-"""Turns a normalised text into a row of symbols (names, cue words, amounts), and keeps the words that no rule reads.
+"""Turns normalised texts into rows of symbols (names, cue words, amounts), and returns the words that no rule reads.
 
-One idea: the classes of these symbols repeat: a million texts have some ten thousand distinct rows of classes, and only these are parsed
-(`parser.py`). All work here is done over columns and arrays of characters.
+A million texts have some ten thousand distinct rows of symbol classes, and only these are parsed (`parser.py`). All work here is on columns
+and arrays of characters.
 """
 
 from __future__ import annotations
@@ -101,8 +101,11 @@ def _classify(late: pl.Series, amounts_found: pl.Series, words: Lexicon) -> tupl
 
 
 def _compress(late: pl.Series, codes: I64, tokens: I64, words: Lexicon) -> tuple[I64, I64, I64]:
-    """Row offsets, codes and tokens without what is skipped. Of unread text only what parts a value from a cue of roles stays, as a gap;
-    cues that stand beside no value come first, once each, in the order of their codes: where they stand says nothing."""
+    """Row offsets, codes and tokens without skipped symbols.
+
+    Unread text stays, as a gap, only between a value and a cue of roles. Cues beside no value come first, once each, in the order of their
+    codes, because their position has no meaning.
+    """
     lengths = late.str.len_chars().cast(pl.Int64).to_numpy()
     row_of = np.repeat(np.arange(lengths.size), lengths)
     keep = codes != SKIP

@@ -1,9 +1,9 @@
-"""Reach beyond the worlds that the parser reads: which business cluster of the store could serve a query without a frame, if any could.
+"""Finds the tool and the business cluster of the store that could serve a query without a frame, if there is one.
 
-One idea: the tool whose text (name, description, names of its parameters) has the highest cosine to the query could serve it, where that
-is at least `near`; of the clusters that hold this tool, the one whose tools are nearest on average is meant. All tools of the store's last
-build count, those in no cluster too, and those of the grounded worlds. `ground.py` knows only the worlds that it reads;
-so `ungrounded` is decided again:
+The tool whose text (name, description, names of its parameters) has the highest cosine to the query could serve it, if the cosine is at
+least `near`. Of the clusters that hold this tool, the one whose tools are nearest on average is chosen. All tools of the store's last build
+count, even those in no cluster, and the tools of the grounded worlds. `ground.py` knows only the worlds that it reads, so `ungrounded` is
+decided again:
 
     nearest tool                          missing_information, ambiguous, unparsed   unknown        not_actionable, missing_tool
     below `far`                           stays                                      missing_tool   stays
@@ -11,12 +11,11 @@ so `ungrounded` is decided again:
     `near`, of a world that is read       stays                                      unread         unread
     `near`, of anything else              unread                                     unread         unread
 
-`unread`: a tool could serve the query, but nothing here reads such wording as a frame. Nothing is dropped for any of this.
+`unread`: a tool could serve the query, but no parser reads its wording as a frame. Nothing is dropped.
 
-What it does not do: tell chit-chat from a request for a tool that is missing (both are near nothing), or say whether the arguments are all
-there. It is blind to queries that tell of their own things and not of what is to be done (between the two thresholds), and in a catalogue
-of many thousand tools some tool with hardly any text is near to anything. `benchmarks/reach.py` measures this, and the thresholds, which
-belong to the encoder.
+Limits: it cannot distinguish chit-chat from a request for a missing tool (both are near nothing), and does not know whether all arguments
+are there. Queries that describe a situation instead of a task lie between the two thresholds. In a catalogue of many thousand tools, a tool
+with hardly any text is near to everything. `benchmarks/reach.py` measures this, and calibrates the thresholds, which fit the encoder.
 """
 
 from __future__ import annotations
@@ -44,14 +43,14 @@ from synth.clusters.tool_words import words
 from synth.engines.encoder import Encode, Vectors
 
 MISSING_TOOL, UNREAD = "missing_tool", "unread"
-_HEARD = ("missing_information", "ambiguous", "unparsed")
-"""What ground says where it has recognised an intent."""
+_INTENT_RECOGNISED = ("missing_information", "ambiguous", "unparsed")
+"""Reasons of step `ground` after it recognised an intent."""
 _ROWS = 4096
 _DESCRIPTION_LENGTH = 500
 
 
 class ReachConfig(BaseModel):
-    """Which tool could serve a query, and when none can. The thresholds belong to the encoder."""
+    """When a tool could serve a query, and when none can. The thresholds fit the encoder."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -93,7 +92,7 @@ class Reach:
 
     @cached_property
     def content_hash(self) -> str:
-        """Of the tools' texts and worlds and the clusters; hexadecimal. For ids of what depends on them."""
+        """Hash of the tools' texts and worlds and of the clusters, hexadecimal; part of ids that depend on them."""
         digest = hashlib.sha256()
         for tool, text in zip(self.tools, self.texts, strict=True):
             digest.update(f"{tool.id}\0{tool.world}\0{text}\0".encode())
@@ -103,7 +102,7 @@ class Reach:
 
     @cached_property
     def vectors(self) -> Vectors:
-        """Unit rows [tools, d], made at the first use; equal texts have equal ones."""
+        """Unit rows [tools, d], computed at first use; equal texts have equal rows."""
         distinct, places = np.unique(np.array(self.texts, object), return_inverse=True)
         return self.encode(distinct.tolist())[places]
 
@@ -186,7 +185,7 @@ def step(rows: pl.DataFrame, vectors: Vectors, reach: Reach, config: ReachConfig
 def _ungrounded_expression(config: ReachConfig) -> pl.Expr:
     """`ungrounded`, updated by the table above; of columns ungrounded, nearness, tool_id, is_read."""
     before, is_near = pl.col("ungrounded"), pl.col("tool_id").is_not_null()
-    is_open = ~(before.is_in(_HEARD) & pl.col("is_read"))
+    is_open = ~(before.is_in(_INTENT_RECOGNISED) & pl.col("is_read"))
     return (
         pl.when(before.is_not_null() & is_near & is_open).then(pl.lit(UNREAD))
         .when((before == "unknown") & (pl.col("nearness") < config.far)).then(pl.lit(MISSING_TOOL))

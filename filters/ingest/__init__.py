@@ -1,11 +1,11 @@
-"""Raw queries from a person's files: Parquet, JSONL, CSV (TSV), or text with a query a line; any number, from anywhere, compressed or not.
+"""Reads raw queries from files: Parquet, JSONL, CSV (TSV), or text with a query a line; local or remote, compressed or not.
 
-`inspect` reads every file once before anything is written, and refuses bad input at the door: missing, empty, damaged, not UTF-8,
-no such column. It cuts each file into pieces, which `read_piece` then reads, each alone, in any process. A single row that cannot be
-decoded inside a good file is a null, which becomes the verdict `undecodable`: a line that is not a JSON object, a value that is missing or
-not text, invalid UTF-8, a NUL, a line or text of more than 1 MiB, a CSV row of another length. A file most of whose rows are like that is
-not what its name says, and is refused. Rows are numbered as they lie in the file, from 0, blank lines included, so that a verdict can be
-looked up in it. A file must stay as it is until the run is over: a piece that is no longer what was inspected is an error.
+`inspect` reads every file once before anything is written, and refuses bad input: a file that is missing, empty, damaged, not UTF-8, or
+without the column. It cuts each file into pieces, which `read_piece` reads in any process. A row that cannot be decoded inside a good file
+is a null and gets the verdict `undecodable`: a line that is no JSON object, a value that is missing or no text, invalid UTF-8, a NUL, a
+line or text of more than 1 MiB, a CSV row of another length. A file with mostly such rows is refused. Rows are numbered as in the file,
+from 0, blank lines included, so that the user can find a row by its number. A file must not change during the run: a piece that differs
+from the inspected one is an error.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from storage.errors import BadInput, HeadraceError
 from storage.execution import Executor
 
 BATCH_BYTES = 32 << 20
-"""A batch ends after so many bytes of text, if it has not as many rows by then as it may have."""
+"""A batch ends after this many bytes of text, even if it has fewer than `batch_rows` rows."""
 MAX_TEXT_BYTES = 1 << 20
 ID_DIGITS = 8
-"""Of a file's hash in the ids of its rows."""
+"""Digits of a file's hash in the ids of its rows."""
 _HEAD_BYTES = 65536
 
 
@@ -51,11 +51,13 @@ class IngestConfig(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Successive batches of a file that are read together, from `start` to `end`: offsets in bytes (lines), row groups (Parquet), or
-    the whole file (compressed, CSV).
+    """Successive batches of a file that are read together.
 
-    batches: rows of each; checks: a checksum of the texts of each; stamp: what the file looked like from outside; keys: the way to the
-    query in a row.
+    stamp: size and time of the last change of the file.
+    keys: path to the query in a row.
+    start, end: offsets in bytes (lines) or row groups (Parquet); compressed and CSV files are one piece.
+    batches: number of rows of each batch.
+    checks: checksum of the texts of each batch.
     """
 
     location: str
@@ -91,8 +93,8 @@ class _Reader(Protocol):
 
 
 def inspect(paths: Sequence[str | Path], config: IngestConfig, executor: Executor | None = None) -> list[Source]:
-    """The files that paths, patterns and URLs stand for, counted, hashed and cut into pieces. Heads are looked at before any file is read
-    whole. `executor` takes a file a call; without one they are read in turn. What this process has inspected is not read again.
+    """Counts, hashes and cuts into pieces the files of paths, patterns and URLs. The heads of all files are checked before a file is read
+    completely. `executor` gets one call a file; without one, files are read in turn. This process reads no file twice.
 
     Raises:
         BadInput: no file, one that is missing, empty, damaged, of unknown format, not UTF-8, without the column, given twice; with
@@ -179,7 +181,7 @@ def _checksum(texts: pl.Series) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """What is noted of a batch. first_bad: its first row that could not be decoded."""
+    """The record of a batch. first_bad: its first row that could not be decoded."""
 
     rows: int
     check: int
@@ -204,7 +206,7 @@ def _inspect_file(whole: Piece, config: IngestConfig) -> Source:
 
 
 def look_at(path: str, config: IngestConfig) -> Piece:
-    """The whole file as one piece, of which only the head was read. Raises BadInput: as `inspect`, for what a head shows."""
+    """The whole file as one piece, after a check of its head. Raises BadInput: as `inspect`."""
     with source_files.reading(path):
         stamp = source_files.stamp(path)
         _check_head(path)
@@ -234,7 +236,7 @@ def _keys(path: str, column: str) -> Keys:
 
 
 def _cut(whole: Piece, config: IngestConfig) -> Iterator[tuple[Piece, list[_Batch]]]:
-    """The pieces of a file, each with what is noted of its batches."""
+    """The pieces of a file, each with the records of its batches."""
     if source_files.format_of(whole.location) == "parquet":
         for groups, rows in parquet.runs(whole.location, config.batch_rows):
             piece = replace(whole, start=groups.start, end=groups.stop)
@@ -284,7 +286,7 @@ def _check_rows(whole: Piece, config: IngestConfig, batches: Sequence[_Batch]) -
 
 
 def _empty(whole: Piece) -> int:
-    """In how many rows of a file there is no value at all."""
+    """The number of rows of a file without a value."""
     kind = source_files.format_of(whole.location)
     if kind == "parquet":
         with parquet.open_parquet(whole.location) as file:

@@ -1,6 +1,6 @@
-"""Which value of a row is the query: a column or key by its name, or a dotted path into nested data (`messages.0.content`).
+"""Finds the query in a row: a column or key by its name, or a dotted path into nested data (`messages.0.content`).
 
-A name that exists as it is written, dots included, wins over the path that it could be read as.
+If a column has the exact name, dots included, the name is not read as a path.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from collections.abc import Iterable, Iterator
 from storage.errors import BadInput
 
 Keys = tuple[str, ...]
-"""The way to the value: keys of objects, and positions in lists as decimal digits."""
+"""The path to a value: keys of objects, and positions in lists as decimal digits."""
 
 _LISTED, _DEEPEST = 20, 6
 
 
 def keys_of(column: str, names: Iterable[str]) -> Keys:
-    """The way to a column where rows have these names at the top."""
+    """The path to a column, if rows have these names at the top level."""
     return (column,) if column in names else tuple(column.split("."))
 
 
 def value_at(value: object, keys: Keys) -> object:
-    """What lies at the end of a way; None where it leads nowhere."""
+    """The value at the end of a path; None if there is none."""
     for key in keys:
         if isinstance(value, dict):
             value = value.get(key)

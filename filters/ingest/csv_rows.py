@@ -1,7 +1,7 @@
 """Queries in a column of CSV (or TSV) files.
 
-A row of another length than the header, or with a quote that is never closed, cannot be decoded: then only its first line is given up,
-and what follows is read afresh. So does a line longer than MAX_LINE_CHARACTERS, of which only a part is ever held.
+A row of another length than the header, or with a quote that is never closed, cannot be decoded; only its first line is dropped, and
+reading continues with the next line. The same holds for a line longer than MAX_LINE_CHARACTERS, of which only a part is in memory.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ DELIMITERS = {"csv": ",", "tsv": "\t"}
 MAX_LINE_CHARACTERS = 1 << 20
 csv.field_size_limit(MAX_LINE_CHARACTERS)
 _READ = MAX_LINE_CHARACTERS + 2
-"""What a line takes at most, with its end."""
+"""Longest line with its end."""
 _UNREADABLE = '"a"b\n'
-"""A line that is an error wherever it stands, inside an open quote too."""
+"""A line that is an error everywhere, even inside an open quote."""
 _AT_ONCE = 2048
 
 

@@ -1,7 +1,7 @@
 """Queries in lines: JSONL (one JSON object a line) and text (a query a line), read a block at a time from any line on.
 
-Its one idea: a block of bytes is cut into lines and these are decoded together; only a block with a line that cannot be decoded is gone
-through line by line. A line longer than MAX_LINE_BYTES is passed over without being held, and counts as one that cannot be decoded.
+A block of bytes is cut into lines that are decoded together; only a block with an undecodable line is decoded line by line. A line longer
+than MAX_LINE_BYTES is skipped without being in memory, and counts as undecodable.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from storage.errors import BadInput
 MAX_LINE_BYTES = 1 << 20
 BLOCK_BYTES = 1 << 20
 _TOO_LONG = b"\xff"
-"""Stands for a line that is too long: no text and no JSON."""
+"""Replaces a line that is too long; neither text nor JSON."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SAMPLED_LINES, _SAMPLED_BYTES = 1000, 16 << 20
 
@@ -64,10 +64,10 @@ class Lines:
                     self._held, self.unfinished, self._rest = [*self._held, self._rest], self._rest, b""
                 return
             if not self._held and len(self._rest) > MAX_LINE_BYTES:
-                self._pass_over()
+                self._skip_long_line()
 
-    def _pass_over(self) -> None:
-        """Holds _TOO_LONG in the place of the line that has begun, and nothing else."""
+    def _skip_long_line(self) -> None:
+        """Skips the current line and puts _TOO_LONG in its place."""
         passed, newline, self._held = len(self._rest), b"", [_TOO_LONG]
         self._rest = b""
         while not newline and (block := self._read(BLOCK_BYTES)):
@@ -118,7 +118,7 @@ def json_object(line: bytes) -> dict[str, object] | None:
 
 
 def json_keys(path: str, file: io.BufferedReader, column: str) -> Keys:
-    """The way to a column in the objects on the first lines.
+    """The path to a column in the objects on the first lines.
 
     Raises:
         BadInput: they do not have it.

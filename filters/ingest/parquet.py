@@ -1,6 +1,6 @@
 """Queries in a column of Parquet files, nested or not, read a run of row groups at a time.
 
-A piece is made of whole row groups, so that each is decoded once, whoever reads; within it rows stream through in small steps.
+A piece has whole row groups, so that each is decoded once; within a piece rows are decoded in small steps.
 """
 
 from __future__ import annotations

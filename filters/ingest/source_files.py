@@ -1,7 +1,6 @@
 """Query files wherever they lie: local paths, globs, and whatever fsspec opens (`s3://`, `gs://`, `https://` ...), compressed or not.
 
-A file is named by a string; its format and its compression are told by the name's end. Local files are opened directly. What is inside
-a file is no concern of this module.
+The end of a file's name gives its format and compression. Local files are opened directly. This module does not read the content of a file.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from storage.errors import BadInput, HeadraceError
 FORMATS = {".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv", ".txt": "text", ".text": "text"}
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd", ".lz4": "lz4"}
 _CHANGED = ("ETag", "etag", "mtime", "LastModified", "last_modified", "updated", "created")
-"""Where file systems note what changes with a file's content; the first that one has is used."""
+"""Fields of file systems that change with a file's content; the first available one is used."""
 
 
 def locate(names: Sequence[str | Path]) -> list[str]:
@@ -64,7 +63,7 @@ def compression_of(path: str) -> str | None:
 
 
 def stamp(path: str) -> str:
-    """What changes when the file does: size and time or tag of the last change.
+    """Size and time or tag of the last change of a file.
 
     Raises:
         HeadraceError: the file is not there or cannot be looked at.
@@ -107,7 +106,7 @@ def open_unpacked(path: str) -> Iterator[io.BufferedReader]:
 
 @contextmanager
 def reading(path: str) -> Iterator[None]:
-    """Around what looks at or reads a file: its failures become messages to a person.
+    """A context that turns failures of reading a file into messages for the user.
 
     Raises:
         BadInput: the file is not there, damaged, or not open to us. Drivers of URLs raise whatever they like; all of it counts.

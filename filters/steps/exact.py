@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import polars as pl
 
-from filters.dedup.dedup_index import Seen
+from filters.dedup.dedup_index import DedupIndex
 from filters.step import KeyStep
 
 
 def step(rows: pl.DataFrame) -> pl.DataFrame:
-    """The joining step (columns row, first, count, see `keyed.firsts`): `exact_duplicate` of the first row with the key."""
+    """The joining step (columns row, first, count, see `hash_join.firsts`): `exact_duplicate` of the first row with the key."""
     is_first = pl.col("row") == pl.col("first")
     return rows.select(
         "row",
@@ -28,4 +28,4 @@ def keys(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.select("row", "key_high", "key_low").drop_nulls()
 
 
-STEP = KeyStep(name="exact", needs=("key_high", "key_low"), reasons=("exact_duplicate",), keys=keys, earlier=Seen.keys, function=step)
+STEP = KeyStep(name="exact", needs=("key_high", "key_low"), reasons=("exact_duplicate",), keys=keys, earlier=DedupIndex.keys, function=step)

@@ -1,7 +1,7 @@
 """The steps that turn text into frames (`filters/grounding/ground.py`), and drop what no world can execute.
 
-By default the parser is all there is: step `ground`. Where a language model is to read what the parser could not (`ground.engine`), the
-parser is step `parse`, which drops nothing, `ask` asks the model, and `ground` puts both together (`filters/grounding/ground_model.py`).
+By default step `ground` is the parser. With a language model (`ground.engine`), step `parse` is the parser and drops nothing, `ask` asks
+the model about texts that the parser could not read, and `ground` merges both (`filters/grounding/ground_model.py`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _ground(rows: pl.DataFrame, ungrounded: bool) -> pl.DataFrame:
     return ground.step(rows, grounded_worlds(), ungrounded=ungrounded)
 
 
-def _ground_again(rows: pl.DataFrame, ungrounded: bool, read_again: pl.DataFrame) -> pl.DataFrame:
+def _merge_readings(rows: pl.DataFrame, ungrounded: bool, read_again: pl.DataFrame) -> pl.DataFrame:
     return ground_model.step(rows, read_again=read_again, ungrounded=ungrounded)
 
 
@@ -46,12 +46,12 @@ def _keeps_ungrounded(setup: Setup) -> bool:
 
 
 def _ask(parsed: Iterator[pl.DataFrame], config: GroundConfig, engine: Engine, context: Context) -> pl.DataFrame:
-    texts = ground_model.remainder(parsed, config.max_asked)
+    texts = ground_model.unread_texts(parsed, config.max_asked)
     return ground_model.read_table(engine, texts, grounded_worlds(), progress=context.progress)
 
 
 def _open(config: GroundConfig, store: Store, is_done: bool) -> AbstractContextManager[Engine | None]:
-    return ground_model.reader(config, store, grounded_worlds(), is_done=is_done)
+    return ground_model.open_engine(config, store, grounded_worlds(), is_done=is_done)
 
 
 PARSER = BatchStep(
@@ -90,7 +90,7 @@ GROUND_READ = BatchStep(
     config=GroundConfig,
     load=_keeps_ungrounded,
     uses=ASK,
-    function=_ground_again,
+    function=_merge_readings,
     is_on=has_reader,
 )
 STEPS = (PARSER, READER, GROUND_ALONE, GROUND_READ)

@@ -1,4 +1,4 @@
-"""The first step: a row whose text could not be read from its file goes (`filters/ingest/` reads, and says when that is)."""
+"""The first step: drops rows whose text could not be decoded (`filters/ingest/` defines when)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The steps that say what a row is about (`filters/taxonomy/label.py`): `taxonomy` every row, and once vectors are there, rows without a
-frame by these. Nothing is dropped."""
+"""The steps that label rows with a leaf of the taxonomy (`filters/taxonomy/label.py`): `taxonomy` labels every row, and
+`taxonomy_by_vectors` later labels rows without a frame by their vectors. Nothing is dropped."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def _tree_and_encoder(setup: Setup) -> tuple[Tree, Encode]:
     return _tree(setup), encoder(setup.config.encoder)
 
 
-def by_vectors(rows: pl.DataFrame, given: tuple[Tree, Encode], _: Context) -> pl.DataFrame:
-    """The leaf of rows without a frame, by their vectors, and `peers` (rows of the leaf) anew."""
+def by_vectors(rows: pl.DataFrame, inputs: tuple[Tree, Encode], _: Context) -> pl.DataFrame:
+    """The leaf of rows without a frame, by their vectors, and their `peers` (rows of the leaf)."""
     nothing = pl.lit(None, pl.String)
     if rows["frame_id"].null_count() == 0:
         return rows.with_columns(reason=nothing)
-    labelled = taxonomy.by_vectors(rows, vectors_of(rows), *given)
+    labelled = taxonomy.by_vectors(rows, vectors_of(rows), *inputs)
     is_unframed = pl.col("frame_id").is_null()
     peers = pl.when(is_unframed).then(pl.len().over("leaf", is_unframed).cast(pl.UInt32)).otherwise("peers")
     return labelled.with_columns(peers=peers, reason=nothing)

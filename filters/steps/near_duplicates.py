@@ -1,9 +1,7 @@
-"""The step `near` over a log of any length: what is sketched, joined and decided in `filters/dedup/near.py`, batch by batch and band by
-band.
+"""The step `near` over a log of any length: runs `filters/dedup/near.py` batch by batch and band by band.
 
-A batch's sketch and a band's pairs are pieces that any process can do; they read arrays from the workspace and leave their own there.
-`decide_near` alone is one pass over all rows, in the process that runs the funnel: it holds the texts that were compared and some 40 bytes
-a row.
+Any process can compute a batch's sketch or a band's pairs; both read and write arrays of the workspace. Only `decide_near` is one pass over
+all rows, in the process that runs the funnel; it holds the compared texts and some 40 bytes a row.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from filters.dedup import near
-from filters.dedup.dedup_index import Seen
+from filters.dedup.dedup_index import DedupIndex
 from filters.dedup.guards import Guards, guards, world_terms
 from filters.dedup.near import NearConfig
 from filters.frames.batches import Batch
@@ -27,20 +25,20 @@ from filters.step import BandStep, Setup
 
 
 @dataclass(frozen=True)
-class Given:
+class Inputs:
     """config: of the step. terms: words that carry meaning in some world."""
 
     config: NearConfig
     terms: tuple[str, ...]
 
 
-def load(setup: Setup) -> Given:
-    return Given(setup.config.near, world_terms(grounded_worlds()))
+def load(setup: Setup) -> Inputs:
+    return Inputs(setup.config.near, world_terms(grounded_worlds()))
 
 
-def sketch(rows: pl.DataFrame, given: Given) -> Mapping[str, np.ndarray[Any, Any]]:
-    """The arrays of a batch: band keys, guards and texts."""
-    sketched = near.sketch(rows["norm"], given.config, given.terms)
+def sketch(rows: pl.DataFrame, inputs: Inputs) -> Mapping[str, np.ndarray[Any, Any]]:
+    """The arrays of a batch: texts, guards and band keys."""
+    sketched = near.sketch(rows["norm"], inputs.config, inputs.terms)
     data, ends = text_buffer(rows["norm"])
     return {
         "text": data[ends[0] : ends[-1]],
@@ -53,21 +51,21 @@ def sketch(rows: pl.DataFrame, given: Given) -> Mapping[str, np.ndarray[Any, Any
     }
 
 
-def prepare(batches: Sequence[Batch], work: Workspace, seen: Seen, given: Given) -> None:
-    """Keeps every row's kind of terms by its number, of the rows seen before as well, as `near-kinds`, and the rows of earlier runs that
-    stand for the buckets of a band as `near-before-<band>`."""
+def prepare(batches: Sequence[Batch], work: Workspace, index: DedupIndex, inputs: Inputs) -> None:
+    """Writes the hash of every row's terms, earlier runs included, as `near-kinds`, and the representatives of earlier runs as
+    `near-before-<band>`."""
     if not work.has_array("near-kinds"):
-        kinds = np.zeros(batches[-1].numbers.stop if batches else seen.rows, np.uint32)
-        kinds[: seen.rows] = seen.kinds()
+        kinds = np.zeros(batches[-1].numbers.stop if batches else index.rows, np.uint32)
+        kinds[: index.rows] = index.kinds()
         for batch in batches:
             kinds[work.array(f"near-rows-{batch.name}")] = work.array(f"near-kinds-{batch.name}")
         work.write_array("near-kinds", kinds)
-    for band in range(given.config.bands):
-        work.write_array(f"near-before-{band}", seen.firsts(band))
+    for band in range(inputs.config.bands):
+        work.write_array(f"near-before-{band}", index.firsts(band))
 
 
 def join_band(band: int, batches: Sequence[Batch], work: Workspace) -> None:
-    """Keeps the pairs and the firsts of a band (`near.join`) as `near-pairs-<band>` and `near-firsts-<band>`."""
+    """Writes the pairs and the firsts of a band (`near.join`) as `near-pairs-<band>` and `near-firsts-<band>`."""
     if work.has_array(f"near-firsts-{band}"):
         return
     keys = [work.array(f"near-keys-{batch.name}")[band] for batch in batches]
@@ -77,23 +75,23 @@ def join_band(band: int, batches: Sequence[Batch], work: Workspace) -> None:
     work.write_array(f"near-firsts-{band}", joined.firsts)
 
 
-def decide_near(batches: Sequence[Batch], work: Workspace, seen: Seen, given: Given) -> pl.DataFrame:
-    """row, keeper (the row that stands for it, of this run or of an earlier one; its own number where it is kept) and similarity of every
-    row compared."""
-    config, terms = given.config, given.terms
+def decide_near(batches: Sequence[Batch], work: Workspace, index: DedupIndex, inputs: Inputs) -> pl.DataFrame:
+    """row, keeper (the kept row that represents it, or the row itself) and similarity of every compared row. Keepers may be of earlier
+    runs."""
+    config, terms = inputs.config, inputs.terms
     own_rows: U32 = np.concatenate([work.array(f"near-rows-{batch.name}") for batch in batches])
     pairs = near.distinct(work.array(f"near-pairs-{band}") for band in range(config.bands))
     later, earlier = (pairs >> np.uint64(32)).astype(np.uint32), pairs.astype(np.uint32)
-    before = seen.standing(np.unique(earlier[earlier < seen.rows]))
+    before = index.standing(np.unique(earlier[earlier < index.rows]))
     old: U32 = np.unique(np.concatenate([before["row"].to_numpy(), before["keeper"].to_numpy()]))
-    place = np.zeros(int(own_rows[-1]) + 1 - seen.rows if own_rows.size else 0, np.uint32)
-    place[own_rows - np.uint32(seen.rows)] = np.arange(old.size, old.size + own_rows.size, dtype=np.uint32)
+    place = np.zeros(int(own_rows[-1]) + 1 - index.rows if own_rows.size else 0, np.uint32)
+    place[own_rows - np.uint32(index.rows)] = np.arange(old.size, old.size + own_rows.size, dtype=np.uint32)
 
     def compact(rows: U32) -> U32:
-        is_old = rows < seen.rows
+        is_old = rows < index.rows
         places = np.empty(rows.size, np.uint32)
         places[is_old] = np.searchsorted(old, rows[is_old])
-        places[~is_old] = place[rows[~is_old] - np.uint32(seen.rows)]
+        places[~is_old] = place[rows[~is_old] - np.uint32(index.rows)]
         return places
 
     pairs = (compact(later).astype(np.uint64) << np.uint64(32)) | compact(earlier)
@@ -102,7 +100,7 @@ def decide_near(batches: Sequence[Batch], work: Workspace, seen: Seen, given: Gi
     keeper[np.searchsorted(old, before["row"].to_numpy())] = np.searchsorted(old, before["keeper"].to_numpy())
     if config.rule == "components":  # compares with the row itself, and of old rows only those that stand for others have a text
         pairs = (pairs >> np.uint64(32) << np.uint64(32)) | keeper[pairs & np.uint64(0xFFFFFFFF)]
-    old_texts = _old_texts(seen, old, before)
+    old_texts = _old_texts(index, old, before)
     old_data, old_ends = text_buffer(old_texts)
     old_guards = guards(old_texts, terms if "terms" in config.protect else (), digits="digits" in config.protect)
 
@@ -121,11 +119,11 @@ def decide_near(batches: Sequence[Batch], work: Workspace, seen: Seen, given: Gi
     return pl.DataFrame({"row": own_rows, "keeper": numbers[keeper[old.size :]], "similarity": similarity[old.size :]})
 
 
-def _old_texts(seen: Seen, old: U32, before: pl.DataFrame) -> pl.Series:
-    """The texts of the kept ones among old rows; the others, which nothing is compared with, are empty."""
+def _old_texts(index: DedupIndex, old: U32, before: pl.DataFrame) -> pl.Series:
+    """The texts of old rows: those of kept rows, and empty texts for the others, which are not compared."""
     keepers: U32 = np.unique(before["keeper"].to_numpy())
     texts = pl.select(pl.repeat("", old.size, dtype=pl.String)).to_series()
-    return texts.scatter(np.searchsorted(old, keepers), seen.texts(keepers))
+    return texts.scatter(np.searchsorted(old, keepers), index.texts(keepers))
 
 
 def _offsets(lengths: I64) -> I64:
@@ -148,7 +146,7 @@ STEP = BandStep(
     load=load,
     sketch=sketch,
     prepare=prepare,
-    bands=lambda given: given.config.bands,
+    bands=lambda inputs: inputs.config.bands,
     join=join_band,
     decide=decide_near,
     function=duplicates,

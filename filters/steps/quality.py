@@ -8,10 +8,9 @@
     length        1 from 12 letters to 240 (a Chinese character counts as three), falling to 0 at 0 and at 960
     cleanness     1 less 0.25 for each of: masked personal data, a run of one character, a run of punctuation
 
-`misspelt` words are unread and one slip of the pen (a letter lost, added, swapped with the next) away from a word that the parser knows;
-a single Latin letter and a Latin word with anything but letters in it ("o1") count too.
-What one row cannot show, many can: `is_odd` finds rows with words that hardly any other executable row has. Typos lose slots, and a lost
-slot makes a combination look rare that is not; so `coverage.py` does not take rarity for a merit there.
+A misspelt word is an unread word that is one edit (a letter lost, added, or swapped with the next) away from a word that the parser knows;
+a single Latin letter and a Latin word with other characters ("o1") count too. `is_odd` compares rows: it finds words that hardly any other
+executable row has. A typo can destroy a slot, and then a common combination looks rare; so `coverage.py` ignores the rarity of odd rows.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Static difficulty of every row, by combination of intent and slot names (`synth/tasks/difficulty.py` holds the definition, P6).
 
-One idea: a rating depends on the combination and on whether the text names a tool of the plan outright; so each combination is rated
-twice at most, and the texts are searched once a set of tool words. A tool load that a model judged (`tool_load.py`) takes the place of the
-counted one.
+A rating depends on the combination and on whether the text names a tool of the plan. So each combination is rated twice at most, and the
+texts are searched once for each set of tool words. A tool load judged by a model (`tool_load.py`) replaces the counted one.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from synth.tasks.difficulty import rate, tool_words, with_tool_load
 from synth.worlds import WORLDS
 
 TOOL_LOAD = "tool_load"
-"""Name of the survey whose judgements take the place of the counted tool load."""
+"""Name of the survey whose grades replace the counted tool load."""
 _SCORES = ("difficulty", "s_tool", "s_chain", "s_constraints")
 
 

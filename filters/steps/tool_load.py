@@ -1,11 +1,11 @@
-"""The tool load of static difficulty as a language model judges it, in place of the counted one (definition P6).
+"""The tool load of static difficulty, judged by a language model instead of counted (definition P6).
 
-One idea: a rating belongs to a combination of intent and slot names, worded with or without a tool's name (`difficulty.py`); so one
-question settles it for all rows of its kind. It is asked about the row of the lowest number, with the tools on offer and those that a
-solution uses, and five examples to measure by (`synth/prompts/tool_load.md`). Kinds with most rows are asked about first.
-A kind that was not asked about, or whose answer was no grade after two repairs, keeps the counted term, and is counted.
+A kind of request is a combination of intent and slot names, worded with or without a tool's name (`synth/tasks/difficulty.py`); one
+question rates all rows of a kind. The model sees the first row of the kind, the available tools, the tools of a solution, and five rated
+examples (`synth/prompts/tool_load.md`). Kinds with most rows come first. A kind without a usable answer after two repairs keeps the counted
+load.
 
-What it does not do: rate a task that is drawn later, a sibling or a blueprint's: no query words these.
+Tasks that are drawn later (siblings, blueprints) are not rated, because no query words them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class DifficultyConfig(BaseModel):
 
 
 def made_by(config: DifficultyConfig) -> tuple[str, ...]:
-    """What else, beside the configuration and the code, decides what the model is asked and answers."""
+    """What decides the answers beside the configuration and the code: the prompt's version and the weights."""
     return (prompt(PROMPT).version, weights_of(config.engine)) if config.engine is not None else ()
 
 

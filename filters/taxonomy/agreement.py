@@ -1,11 +1,11 @@
-"""How right a labeller is: an annotator's labels and a reader's frames, held against generated requests whose meaning is known.
+"""Measures the accuracy of an annotator's labels and a reader's frames on generated requests with known meaning.
 
-One idea: a request that was worded from a frame has that frame, and its intent's leaf, for certain; so agreement is a count, with a Wilson
-interval. A fifth of what a reader is shown asks for nothing that any world offers: it should find no frame there. A request that the
-engine did not answer is in no rate, and is counted apart.
+A request that was worded from a frame has this frame, and the leaf of its intent. So agreement is a count, with a Wilson interval. A fifth
+of the requests ask for nothing that a world offers; a reader should return no frame for them. Requests that the engine did not answer are
+counted apart and belong to no rate.
 
-What it does not do: tell how right a model is on a team's own log. Generated wordings are the worlds' own, and easier (the parser reads
-nearly all of them); take it as a ceiling, and as the figure that tells a useless model from a usable one.
+Limit: generated wordings are easier than a team's own log (the parser reads nearly all of them). Agreement is an upper bound, and separates
+a useless model from a usable one.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _ZH_SHARE, _JUNK_SHARE = 0.35, 0.2
 _UNANSWERED = "engine_failure"
 
 Read = Callable[[Sequence[str]], Sequence[Reading]]
-"""What a reader makes of normalised texts."""
+"""Reads normalised texts: one reading each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A normalised text, and the frame that it was worded from; None where it asks for nothing."""
+    """norm: a normalised text. frame: the frame that it was worded from; None if it asks for nothing."""
 
     norm: str
     frame: Frame | None
@@ -51,7 +51,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """right: of `of` answers. misses: the others, by what they were. unanswered: what the engine did not answer, not in `of`."""
+    """right: correct answers, of `of`. misses: wrong answers by kind. unanswered: requests without an answer, not in `of`."""
 
     right: int
     of: int
@@ -70,7 +70,7 @@ class Agreement:
 
 
 def generate_requests(rows: int, seed: int) -> list[Known]:
-    """Requests in English and Chinese, intents in turns, and a fifth of them junk; distinct texts, so there may be a few less."""
+    """Requests in English and Chinese, intents in turns, a fifth of them junk. Texts are distinct, so there may be fewer than `rows`."""
     rng = random.Random(f"agreement/{seed}")
     worlds = {name: WORLDS[name](training_seed(rng.randrange(1000))) for name in GROUNDED}
     combinations = [one for name in GROUNDED for one in combinations_of(name)]
@@ -92,7 +92,7 @@ def generate_requests(rows: int, seed: int) -> list[Known]:
 
 
 def measure_labels(annotator: Annotator, known_rows: Sequence[Known], encode: Callable[[Sequence[str]], Vectors], tree: Tree) -> Agreement:
-    """How many requests get the leaf of their intent; those that are nothing, or whose intent has no leaf in the tree, are left out.
+    """How many requests get the leaf of their intent. Requests without a frame, or whose intent has no leaf, do not count.
 
     Raises what the annotator raises.
     """
@@ -110,7 +110,7 @@ def measure_labels(annotator: Annotator, known_rows: Sequence[Known], encode: Ca
 
 
 def measure_frames(read: Read, known_rows: Sequence[Known]) -> Agreement:
-    """How many requests get their own frame, or none where there is none. misses: `another_frame`, `frame_of_nothing`, or the reason why
+    """How many requests get their frame, or none if they have none. misses: `another_frame`, `frame_of_nothing`, or the reason why
     there was none.
 
     Raises what the reader raises.
@@ -129,7 +129,7 @@ def measure_frames(read: Read, known_rows: Sequence[Known]) -> Agreement:
 
 
 def parse_frames(norm: Sequence[str]) -> list[Reading]:
-    """What the parser makes of normalised texts: what a model is compared with."""
+    """The parser's readings of normalised texts, to compare a model with."""
     rows = pl.DataFrame({"norm": list(norm)}, schema={"norm": pl.String})
     rows = rows.with_columns(language=normalised_text.languages(rows["norm"]))
     frames = ground.step(rows, grounded_worlds(), ungrounded=True)

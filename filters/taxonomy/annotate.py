@@ -1,10 +1,10 @@
-"""Who puts rows into classes: the interface, and a scripted annotator of rules and vectors.
+"""Annotators put rows into classes of a tree: the interface, and a scripted annotator with rules and vectors.
 
-One idea: an annotator says of every row which node of a tree it belongs to, how sure it is, and, where it fits none, in open words what it
-is about; and it names groups. Two methods, so that a language model (`model_annotator.py`) can take the scripted one's place.
-The scripted annotator adds the odds of prototypes (`prototypes.py`) and of cues (words of a node, and the grounding rules of the worlds'
-intents: `CUE_FACTOR` each), and goes down the tree as long as a node is likelier than not: a row that stops at an inner node is its
-`other`. It does not read: its open labels and names are the salient terms of `terms.py`.
+An annotator gives every row a node of the tree and a confidence; a row that fits no node gets an open label in free words. It also names
+groups. A language model (`model_annotator.py`) has the same two methods.
+The scripted annotator multiplies the odds of prototypes (`prototypes.py`) and of cues (words of a node, and the grounding rules of intents:
+`CUE_FACTOR` each). It goes down the tree while a node has a probability of at least one half; a row that stops at an inner node is labelled
+`other` there. Its open labels and names are salient terms (`salient_terms.py`).
 """
 
 from __future__ import annotations
@@ -37,8 +37,12 @@ _CUE_SHARE, _CUE_LIFT = 0.5, 10.0
 
 @dataclass(frozen=True, eq=False)
 class Annotation:
-    """A row each. labels: id of a leaf, or an inner node's `other`. confidence: probability that the label is right, 0..1.
-    open_labels: what a row labelled `other` is about, in the annotator's own words; None for all others."""
+    """The labels of some rows.
+
+    labels: id of a leaf, or the `other` of an inner node.
+    confidence: probability that the label is right, 0..1.
+    open_labels: the topic of a row labelled `other`, in free words; None for other rows.
+    """
 
     labels: list[str]
     confidence: Reals
@@ -47,7 +51,7 @@ class Annotation:
 
 @dataclass(frozen=True)
 class Proposal:
-    """What a group may be called, what is in it, and words that speak for it."""
+    """Name and description of a group, and words that speak for it."""
 
     name: str
     description: str
@@ -63,7 +67,11 @@ class Annotator(Protocol):
 
 
 class Scripted:
-    """Rules and vectors. encode: the encoder that made the rows' vectors. corpus: what terms of groups are weighed against."""
+    """An annotator with rules and vectors.
+
+    encode: the encoder of the rows' vectors.
+    corpus: texts with whose terms the terms of a group are compared.
+    """
 
     def __init__(self, encode: Encode, corpus: Corpus) -> None:
         self._encode, self._corpus = encode, corpus
@@ -76,7 +84,7 @@ class Scripted:
 
     def propose(self, texts: Sequence[str]) -> Proposal:
         terms = self._corpus.salient(texts, _TERMS)
-        cues = self._corpus.marks(texts, _CUE_SHARE, _CUE_LIFT)[:_TERMS]
+        cues = self._corpus.frequent_terms(texts, _CUE_SHARE, _CUE_LIFT)[:_TERMS]
         return Proposal(" ".join(terms) or "unnamed", f"Texts that share: {', '.join(self._corpus.salient(texts, 8))}", tuple(cues))
 
     def classify(self, texts: Sequence[str], vectors: Vectors, tree: Tree) -> tuple[list[str], Reals]:
@@ -120,8 +128,8 @@ def _cues(texts: Sequence[str], tree: Tree) -> Reals:
 
 
 def _descend(probabilities: Reals, tree: Tree) -> tuple[list[str], Reals]:
-    """The deepest likely node on the way to each row's likeliest leaf; and how sure: the leaf's probability, or for an `other` that of its
-    node less that of the node's likeliest child."""
+    """The deepest likely node on the path to each row's most likely leaf, and the confidence: the probability of the leaf, or for an
+    `other` the probability of its node less that of the next node on the path."""
     below = {node.id: np.array([is_below(leaf.id, node.id) for leaf in tree.leaves]) for node in tree.nodes}
     best: I64 = probabilities.argmax(axis=1)
     labels = np.full(len(probabilities), OTHER, dtype=object)

@@ -1,7 +1,7 @@
-"""The tree that every store begins with: the leaves of the worlds' intents, with examples in the worlds' own words.
+"""The first tree of every store: the leaves of the worlds' intents, with examples in the worlds' wordings.
 
-The city's leaves are STAgent's (2512.24957: 5 top classes, 16 groups, 30 leaves), the shop adds its own. Examples are drawn from the
-worlds' wordings with a fixed seed, languages and intents in turn, half of them with small talk around the request as people write it.
+The city's leaves are STAgent's (2512.24957: 5 top classes, 16 groups, 30 leaves); the shop adds leaves. Examples are drawn from the worlds'
+wordings with a fixed seed, languages and intents in turn, half of them with small talk before or after the request.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OPTIONAL = 0.3
 
 @lru_cache(maxsize=1)
 def built_in() -> Tree:
-    """The tree of the worlds as they are in the code; made once a process (about 0.3 s)."""
+    """The tree of the grounded worlds, built once a process (about 0.3 s)."""
     descriptions: dict[str, str] = yaml.safe_load((files("filters.taxonomy") / "descriptions.yaml").read_text(encoding="utf-8"))
     intents: dict[str, list[str]] = {}
     for world in GROUNDED:

@@ -1,11 +1,13 @@
-"""How a tree grows with the rows that it labels: annotate, feed back, annotate again, and make classes of what is left in `other`.
+"""Grows a tree with the rows that it labels: annotate, add examples, make classes of coherent groups in `other`, annotate again.
 
-A round: seeds are drawn, some of every label, a third of them the least sure; leaves take up rows that they are sure of as further
-examples (the feedback); where an inner node's `other` holds more than `expand_share` of the node's rows, coherent groups in it become
-classes below the node, those of one family under a parent of their own, unless the annotator says of a group's mean that it belongs to a
-leaf: then the leaf takes up its rows. All rows are annotated again. It ends when labels and tree stand still: `min_agreement` of the
-seeds keep their label, and `other` holds at most `max_other` of the rows or nothing more could be made of it.
-Without a tree the first round induces one: everything is `other`. What the given tree says is never changed, only added to.
+A round:
+1. Draw seeds: rows of every label, a third of them the least certain.
+2. Leaves get rows with a high confidence as further examples.
+3. If the `other` of an inner node has more than `expand_share` of the node's rows, its coherent groups become classes below the node. Groups
+of one family get a common parent. If the annotator assigns the mean of a group to a leaf, the leaf gets its rows as examples instead.
+4. Annotate all rows again.
+Rounds end when `min_agreement` of the seeds keep their label, and `other` has at most `max_other` of the rows or gives no more classes.
+Without a tree, all rows start in `other`, and the first round induces one. The given tree is only extended, never changed.
 
 Source: STAgent (2512.24957), seed-driven taxonomy evolution; thresholds by this project. Annotators: `annotate.py`.
 """
@@ -21,13 +23,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from filters.frames.numba_types import I64
 from filters.taxonomy.annotate import Annotation, Annotator, Proposal, is_other
-from filters.taxonomy.groups import MAX_ROWS, Group, coherent_groups, strangers
+from filters.taxonomy.groups import MAX_ROWS, Group, coherent_groups, shuffled_vectors
 from filters.taxonomy.tree import MAX_DEPTH, MAX_EXAMPLES, MAX_TEXT, OTHER, Node, Tree, other_of, tree_of
 from storage.execution import Progress
 from synth.engines.encoder import Vectors
 
 _TAKEN, _BORN_WITH = 12, 24
-"""Examples that a leaf takes up from the rows, and that a new leaf has."""
+"""Examples that a leaf gets from the rows; examples of a new leaf."""
 _SURE = 0.8
 _UNSURE_SHARE = 1 / 3
 _NAMED_BY = 200
@@ -49,8 +51,13 @@ class EvolveConfig(BaseModel):
 
 @dataclass(frozen=True)
 class Round:
-    """agreement: share of the seeds that kept their label, 0..1. other: share of all rows labelled `other`. added: ids of new leaves.
-    merged: leaves that took up a group."""
+    """The result of one round.
+
+    agreement: share of the seeds that kept their label, 0..1.
+    other: share of all rows labelled `other`.
+    added: ids of new leaves.
+    merged: leaves that got a group as examples.
+    """
 
     agreement: float
     other: float
@@ -60,7 +67,7 @@ class Round:
 
 @dataclass(frozen=True, eq=False)
 class Evolved:
-    """tree; annotation: of all rows, by it; rounds; stopped: why there were no more."""
+    """tree: the tree after the last round. annotation: of all rows, by this tree. stopped: why the rounds ended."""
 
     tree: Tree
     annotation: Annotation
@@ -104,9 +111,13 @@ def evolve(
 
 
 class _Growth:
-    """The tree so far, and its annotation of all rows. order: rows as they are preferred for seeds and examples; own: examples that a leaf
-    keeps, by its id: those of the given tree, and of groups that it took up; born: leaves that were made here, with the node whose `other`
-    they came from; barren: nodes all of whose new leaves won no rows, so that they are not tried again."""
+    """The tree so far, and its annotation of all rows.
+
+    order: rows in the order of preference for seeds and examples.
+    own: leaf -> examples that it always keeps: those of the given tree and of merged groups.
+    born: new leaf -> the node whose `other` it came from.
+    barren: nodes whose new leaves all got no rows; they are not expanded again.
+    """
 
     def __init__(self, texts: Sequence[str], vectors: Vectors, annotator: Annotator, base: Tree, config: EvolveConfig) -> None:
         self.texts, self.vectors, self.annotator, self.config = texts, vectors, annotator, config
@@ -121,7 +132,7 @@ class _Growth:
 
     def round(self) -> Round:
         seeds = self._seeds()
-        grown, added, merged = self._grow(self._fed_back())
+        grown, added, merged = self._grow(self._update_examples())
         after = self.annotator.annotate(self.texts, self.vectors, grown)
         unchanged = [after.labels[row] == self.now.labels[row] for row in seeds.tolist()]
         self.tree, self.now = grown, after
@@ -145,8 +156,8 @@ class _Growth:
             seeds.append(np.concatenate([unsure, rows[~np.isin(rows, unsure)][: share - len(unsure)]]))
         return np.concatenate(seeds) if seeds else np.zeros(0, np.int64)
 
-    def _fed_back(self) -> dict[str, Node]:
-        """The nodes by id; leaves with the rows that they are sure of as examples beside their own, new leaves without rows left out."""
+    def _update_examples(self) -> dict[str, Node]:
+        """The nodes by id: leaves get rows with a high confidence as examples; new leaves without rows are removed."""
         nodes = {node.id: node for node in self.tree.nodes}
         by_label = self._rows_by_label()
         used_texts = {text for examples in self.own.values() for text in examples}
@@ -169,12 +180,12 @@ class _Growth:
         return nodes
 
     def _prune(self, place: str, nodes: dict[str, Node]) -> None:
-        """Takes out an inner node that was made here and has no child left, and so its parents."""
+        """Removes a new inner node without children, and then its parents likewise."""
         while place and place not in self.kept and not any(node.parent == place for node in nodes.values()):
             place = nodes.pop(place).parent
 
     def _grow(self, nodes: dict[str, Node]) -> tuple[Tree, list[str], list[str]]:
-        """The tree with classes for what is coherent in an `other`; the new leaves, and the leaves that took up a group."""
+        """The tree with classes for coherent groups in an `other`; the new leaves; the leaves that got a group as examples."""
         added: list[str] = []
         merged: list[str] = []
         by_label = self._rows_by_label()
@@ -185,7 +196,7 @@ class _Growth:
             if place in self.barren or len(rows) <= self.config.expand_share * all_here or place.count(".") >= MAX_DEPTH - 2:
                 continue
             pool = np.sort(rows[:MAX_ROWS])
-            groups = coherent_groups(self.vectors[pool], strangers(self.vectors, len(pool), self.rng), self.config.min_group)
+            groups = coherent_groups(self.vectors[pool], shuffled_vectors(self.vectors, len(pool), self.rng), self.config.min_group)
             fresh = [group for group in groups if not self._merge(pool, group, nodes, merged)]
             created = self._make(place, pool, fresh, nodes)
             self.born |= dict.fromkeys(created, place)
@@ -193,7 +204,7 @@ class _Growth:
         return tree_of(nodes.values()), added, merged
 
     def _merge(self, pool: I64, group: Group, nodes: dict[str, Node], merged: list[str]) -> bool:
-        """Whether the group belongs to a leaf that there is; the leaf takes up its rows then."""
+        """Whether the group belongs to an existing leaf; if so, the leaf gets its rows as examples."""
         members = pool[group.members]
         mean = self.vectors[members].mean(axis=0, keepdims=True)
         label = self.annotator.annotate([self.texts[members[0]]], mean / max(float(np.linalg.norm(mean)), 1e-12), self.tree).labels[0]

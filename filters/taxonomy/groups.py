@@ -1,10 +1,9 @@
-"""Coherent groups among rows that no class fits.
+"""Finds coherent groups among rows that no class fits.
 
-One idea: average linkage over cosines, whose merging height *is* the mean cosine between two groups, cut where a group is about as close
-as a row and its neighbours are and not as any two rows are: halfway between the mean cosine of strangers and the mean cosine of a row with
-its k-th nearest, k half the least size of a group. Strangers are vectors of the whole log with every column shuffled, so the cut follows
-the encoder and the log; rows whose neighbours are no nearer than those of strangers give no group at all. A second cut, halfway down
-again, says which groups are of one family.
+Average linkage over cosines: its merging height is the mean cosine between two groups. The cut is halfway between the mean cosine of any
+two rows and the mean cosine of a row with its k-th nearest, where k is half the smallest size of a group. Shuffled vectors (rows of the
+whole log with every column shuffled) are the control: if the neighbours of rows are not nearer than those of shuffled vectors, there is no
+group. So the cut adapts to the encoder and the log. A second cut, halfway down again, joins groups into families.
 
 SciPy's linkage, exact and deterministic; O(n^2) memory: `MAX_ROWS` rows are 64 MB.
 """
@@ -21,7 +20,7 @@ from synth.engines.encoder import Vectors
 
 MAX_ROWS = 4_000
 _MIN_CONTRAST = 1.25
-"""How many times as much nearer than any two strangers a row's neighbours must be as a stranger's neighbours are."""
+"""Least ratio: by how much neighbours are nearer than any two shuffled vectors, for rows over shuffled vectors."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +31,7 @@ class Group:
     family: int
 
 
-def strangers(vectors: Vectors, count: int, rng: np.random.Generator) -> Vectors:
+def shuffled_vectors(vectors: Vectors, count: int, rng: np.random.Generator) -> Vectors:
     """`count` unit vectors without structure: of drawn rows of `vectors` (unit rows [n, d]), every column shuffled."""
     shuffled = rng.permuted(vectors[rng.integers(0, len(vectors), count)], axis=0)
     out: Vectors = shuffled / np.maximum(np.linalg.norm(shuffled, axis=1, keepdims=True), np.float32(1e-12))

@@ -1,10 +1,10 @@
-"""What a query is about: a leaf of the tree, for counts and reports (table `frames`). Nothing is dropped for it.
+"""Labels rows with a leaf of the tree, for counts and reports (table `frames`). Nothing is dropped.
 
-A grounded row has its intent's leaf. One that no world can execute (it is here only where the funnel keeps such rows) needs no complete
-request: by its symbols alone (`step`) it has the leaf for which its cues and the kinds of its values speak most, and `other` where none
-does; where its vector is known (`by_vectors`), the scripted annotator's label. So what is new shows up in an `other`.
+A grounded row has the leaf of its intent. A row without a frame (kept only with `ungrounded`) gets the most likely leaf by its cues and the
+kinds of its values, or `other` (`step`); later, its label is that of the scripted annotator, by its vector (`by_vectors`). So new topics
+appear in an `other`.
 
-What it does not do: label what grounding has dropped, or give a second leaf or the constraints a text states.
+Rows that grounding dropped get no label, and no row gets a second leaf.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from filters.taxonomy.tree import OTHER, Tree
 from synth.engines.encoder import Encode, Vectors
 
 _AT_ONCE = 4096
-"""Rows that are held against all leaves together."""
+"""Rows that are compared with all leaves at a time."""
 
 
 def step(rows: pl.DataFrame, tree: Tree | None = None) -> pl.DataFrame:

@@ -42,20 +42,20 @@ _TOKENS_A_TEXT, _TOKENS = 60, 300
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _TextLabel:
     label: str
     sure: float
     about: str | None
 
 
 class ModelAnnotator:
-    """Asks an engine. reasons: how many texts and groups got no usable answer, by what was wrong."""
+    """Asks an engine. reasons: number of texts and groups without a usable answer, by problem."""
 
     def __init__(self, engine: Engine, *, progress: Progress | None = None) -> None:
         self.reasons: Counter[str] = Counter()
         self._engine, self._progress = engine, progress
         self._name = name_of(engine)
-        self._known: dict[tuple[str, str], _Told] = {}
+        self._known: dict[tuple[str, str], _TextLabel] = {}
 
     @property
     def made_by(self) -> dict[str, JSON]:
@@ -63,7 +63,7 @@ class ModelAnnotator:
         return {"engine": self._name, "prompts": dict(versions(LABEL, NAME)), "reasons": dict(sorted(self.reasons.items()))}
 
     def annotate(self, texts: Sequence[str], vectors: Vectors, tree: Tree) -> Annotation:
-        """See `Annotator`; vectors are not looked at. Without a tree all is `other`, and nothing is asked.
+        """See `Annotator`; vectors are not used. Without leaves all rows are `other`, and the model is not asked.
 
         Raises:
             EngineFailure: the engine did not answer. BudgetSpent: nothing more may be asked.
@@ -94,7 +94,7 @@ class ModelAnnotator:
         cues = dict.fromkeys(cue.strip().lower() for cue in value["cues"])
         return Proposal(value["name"].strip(), _short(value["description"].strip()), tuple(cues)[:_CUES])
 
-    def _label(self, texts: Sequence[str], shown: list[dict[str, str]]) -> list[_Told]:
+    def _label(self, texts: Sequence[str], shown: list[dict[str, str]]) -> list[_TextLabel]:
         batches = [list(texts[start : start + _TEXTS_ASKED]) for start in range(0, len(texts), _TEXTS_ASKED)]
         answers = [_parse_answer(one) for one in self._ask(batches, shown)]
         wrong = [place for place, labels in enumerate(answers) if labels is None]
@@ -126,16 +126,16 @@ class ModelAnnotator:
             answers.append(batch_answer)
         return answers
 
-    def _other(self, answer: Structured, shown: list[dict[str, str]]) -> _Told:
-        """What stands for the label of a text that the model gave none: `other`, not sure at all; the reason is counted."""
+    def _other(self, answer: Structured, shown: list[dict[str, str]]) -> _TextLabel:
+        """The label of a text without a usable answer: `other`, with confidence 0; counts the reason."""
         value: Any = parse_and_check(answer.answers[-1].message.content or "", _label_schema(None))[0] or {"rows": []}
         labels = {one["id"] for one in shown}
         is_strange = any(row["label"] not in labels for row in value["rows"])
         self.reasons["overflow" if is_overflow(answer) else "no_leaf" if is_strange else "malformed"] += 1
-        return _Told(OTHER, 0.0, None)
+        return _TextLabel(OTHER, 0.0, None)
 
 
-# ---- what the model is told, and may answer --------------------------------------------------------------------------------------
+# ---- prompts, schemas and checks ------------------------------------------------------------------------------------------------
 
 
 def _label_list(tree: Tree) -> list[dict[str, str]]:
@@ -189,13 +189,15 @@ def _is_name(text: str) -> bool:
     return any(map(str.isalnum, text)) and len(text) <= _NAME_LENGTH
 
 
-def _parse_answer(answer: Structured) -> list[_Told] | None:
+def _parse_answer(answer: Structured) -> list[_TextLabel] | None:
     """The rows of an answer; None where it is not right."""
     if answer.problems:
         return None
     value: Any = answer.value
     return [
-        _Told(row["label"], float(row["sure"]), ((row["about"] or "").strip()[:_NAME_LENGTH] or None) if is_other(row["label"]) else None)
+        _TextLabel(
+            row["label"], float(row["sure"]), ((row["about"] or "").strip()[:_NAME_LENGTH] or None) if is_other(row["label"]) else None
+        )
         for row in value["rows"]
     ]
 

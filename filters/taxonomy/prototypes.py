@@ -1,13 +1,13 @@
 """How likely a vector belongs to each leaf of a tree, and how likely to none.
 
-One idea: a leaf's prototype is the mean of its examples' vectors, and likeness is the cosine after a *projection* that shrinks the
+A leaf's prototype is the mean of its examples' vectors; similarity is the cosine after a *projection* that shrinks the
 directions in which examples of one leaf differ among themselves (slots, small talk, language): the pooled within-class covariance,
 shrunk towards its mean variance, inverted. Plain cosines get fewer leaves right (a test compares them).
-Likeness becomes probability by a softmax over the leaves and one *background*, the chance of belonging to none. Its temperature and the
+Similarity becomes probability by a softmax over the leaves and one *background*, the chance of belonging to none. Its temperature and the
 background's level are calibrated on the tree's own examples: each is scored by prototypes that were made without its fold, once as it is
 (it belongs to its leaf) and once with its whole top class hidden (it belongs to none).
 
-What it does not do: read texts. It knows nothing that the examples do not show: few examples give cautious probabilities.
+It reads no texts, and knows only the examples: few examples give cautious probabilities.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Reals = NDArray[np.float64]
 
 SHRINKAGE = 0.3
 PRIOR_NONE = 0.05
-"""How much the belonging-to-none half of the calibration weighs: the share of rows for which a tree is at a loss before it is expanded."""
+"""Weight of the rows that belong to no leaf in the calibration: the share of such rows before a tree is expanded."""
 _FOLDS = 5
 _TEMPERATURES = np.geomspace(0.01, 0.3, 15)
 _BACKGROUNDS = np.linspace(0.1, 0.9, 33)
@@ -42,7 +42,7 @@ class Prototypes:
     background: float
 
     def probabilities(self, vectors: Vectors, bonus: Reals | None = None) -> Reals:
-        """[n, leaves]; a row adds up to less than 1, the rest is the chance of belonging to none.
+        """[n, leaves]; a row adds up to less than 1, the remainder is the probability of no leaf.
 
         Args:
             bonus: added to the log-odds of each leaf, [n, leaves].

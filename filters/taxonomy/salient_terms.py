@@ -1,7 +1,7 @@
-"""What a group of texts talks about that others do not: salient terms, by class-based TF-IDF (as BERTopic names its topics).
+"""Salient terms of a group of texts, by class-based TF-IDF (as BERTopic names its topics).
 
 A term is a Latin word of three letters or more, or two Chinese characters that stand side by side; its weight in a group is its share of
-the group's texts times the logarithm of how much rarer it is in the corpus. A scripted stand-in for a reader: it finds words, no concept.
+the group's texts times the logarithm of how much rarer it is in the corpus. It finds words, not concepts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def terms_of(text: str) -> set[str]:
 
 
 class Corpus:
-    """In how many texts each term stands."""
+    """The number of texts that contain each term."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self.size = 0
@@ -43,7 +43,7 @@ class Corpus:
                 terms.append(term)
         return terms
 
-    def marks(self, texts: Sequence[str], share: float, lift: float) -> list[str]:
+    def frequent_terms(self, texts: Sequence[str], share: float, lift: float) -> list[str]:
         """Terms that at least this share of a group's texts have, and `lift` times the corpus's share; the commonest first."""
         inside = Corpus(texts).counts
         marks = [

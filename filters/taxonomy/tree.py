@@ -1,10 +1,10 @@
 """The tree of classes that queries are labelled with: nodes with dotted ids, and an implicit `other` below every inner node.
 
-One idea: a tree is data. A class is told by what people can read and change: a name, a description, example texts, cue words, and the
-worlds' intents that belong to it; everything that is computed from these (prototypes, thresholds) is made again from them. A tree is
-checked whole when it is made, and its id is a hash of its content, so equal trees have one id wherever they come from.
+A tree is data that people can read and edit. A class has a name, a description, example texts, cue words, and the worlds' intents that
+belong to it; prototypes and thresholds are computed from these. A tree is checked as a whole when it is created. Its id is a hash of its
+content, so equal trees have equal ids.
 
-What it does not do: label (`annotate.py`), read or write files (`yaml_form.py`), keep versions (`versions.py`).
+This module does not label (`annotate.py`), read or write files (`yaml_form.py`), or keep versions (`versions.py`).
 Source: forced `Other` at every node: STAgent (2512.24957), taxonomy evolution.
 """
 
@@ -24,7 +24,7 @@ from synth.worlds import GROUNDED, WORLDS
 OTHER = "other"
 MAX_NODES, MAX_DEPTH, MAX_EXAMPLES, MAX_TEXT = 2_000, 6, 64, 2_000
 _SEGMENT = re.compile(r"\w+")
-_TOLD = 5
+_LISTED_PROBLEMS = 5
 
 
 class Node(Record):
@@ -44,7 +44,7 @@ class Node(Record):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """What the prototype is made of."""
+        """The texts of the prototype."""
         return self.examples or (self.description,)
 
 
@@ -93,12 +93,12 @@ def tree_of(nodes: Iterable[Node], where: str = "taxonomy") -> Tree:
     """The tree of these nodes.
 
     Raises:
-        BadInput: it is no tree; the first five problems are told, each with the node's id.
+        BadInput: the nodes form no tree; the message lists the first five problems with the nodes' ids.
     """
     ordered = tuple(sorted(nodes, key=lambda node: node.id.split(".")))
     if problems := list(_problems(ordered)):
-        more = f"; and {len(problems) - _TOLD} more" if len(problems) > _TOLD else ""
-        raise BadInput(f"{where}: {'; '.join(problems[:_TOLD])}{more}")
+        more = f"; and {len(problems) - _LISTED_PROBLEMS} more" if len(problems) > _LISTED_PROBLEMS else ""
+        raise BadInput(f"{where}: {'; '.join(problems[:_LISTED_PROBLEMS])}{more}")
     return Tree(ordered)
 
 

@@ -1,7 +1,7 @@
-"""Versions of the taxonomy in a store (table `taxonomies`): a line of trees, of which the last one counts.
+"""Versions of the taxonomy in a store (table `taxonomies`): a list of trees, of which the last is in use.
 
-One idea: a store without versions has the built-in tree, and the first version that is kept puts that before it; so what changed can always
-be seen. A version knows its parent, how it came from it, and its statistics. Two writers who both follow one version cannot both win.
+A store without versions has the built-in tree; the first saved version is stored after it, so every change stays visible. A version has its
+parent, its origin and its statistics. If two writers follow the same version, only one of them succeeds.
 """
 
 from __future__ import annotations

@@ -209,8 +209,8 @@ def test_what_a_step_does_not_declare_goes_no_further() -> None:
 
 def test_patterns_of_reasons_let_through_what_they_name() -> None:
     step = BatchStep(name="ask", reasons=("unknown", "model_*"), function=lambda rows: rows)
-    assert step.may_say("unknown") and step.may_say("model_malformed")
-    assert not step.may_say("malformed") and not step.may_say("model")
+    assert step.declares("unknown") and step.declares("model_malformed")
+    assert not step.declares("malformed") and not step.declares("model")
 
 
 def test_no_survey_of_the_list_is_left_unused() -> None:

@@ -71,9 +71,9 @@ def test_every_row_stands_for_those_that_duplicate_it_directly_or_not() -> None:
     drop(verdicts, "exact", duplicates({11: 10, 13: 3}))
     drop(verdicts, "rules", report([15], ["too_short"]))
     drop(verdicts, "near", duplicates({10: 14, 12: 3}))
-    own, earlier = verdicts.standing_for("exact")
+    own, earlier = verdicts.count_represented("exact")
     assert (own.tolist(), earlier.rows()) == ([2, 1, 1, 1, 1, 1], [(3, 1)])
-    own, earlier = verdicts.standing_for()
+    own, earlier = verdicts.count_represented()
     assert (own.tolist(), earlier.rows()) == ([2, 1, 1, 1, 3, 1], [(3, 2)])
     assert verdicts.alive_after("exact").tolist() == [True, False, True, False, True, True]
     assert verdicts.alive_after("rules").tolist() == [True, False, True, False, True, False]

@@ -1,11 +1,11 @@
-"""Admission: the shortlist becomes tasks, by really executing what was read out of each query.
+"""Admission: makes tasks from the shortlist by executing the frame of each query.
 
-One idea: a stratum's rows are tried in the order of the shortlist until its quota is full, so a row that is refused is back-filled from
-the same stratum; what a stratum cannot fill goes to the others, to those that need no tool last. No refusal reason may hold more than half
-of the refusal tasks, or a policy with one fixed refusal would do well on them: where one reason is all there is, there are none.
-A frame of the held-out division becomes an evaluation task at once, in a world that is set aside for evaluation.
+The rows of a stratum are tried in the order of the shortlist until its quota is full; the next row of the stratum replaces a refused one.
+What a stratum cannot fill goes to the others, last to those that need no tool. No refusal reason may have more than half of the refusal
+tasks, because a policy with one fixed refusal would do well on them; with a single reason there are no refusal tasks. A frame of the
+held-out division becomes an evaluation task in a world that is reserved for evaluation.
 
-What it does not do: solve or check (`synth/tasks/solver.py`), or draw siblings (`train/data/task_pool.py`).
+This module does not solve or check (`synth/tasks/solver.py`) and draws no siblings (`train/data/task_pool.py`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SEEDS = 48
 
 @dataclass
 class Admission:
-    """tasks by row number; refused: row -> reason; rows that were never needed are in neither."""
+    """tasks: row -> task. refused: row -> reason. Rows that were not needed are in neither."""
 
     tasks: dict[int, Task] = field(default_factory=dict)
     refused: dict[int, str] = field(default_factory=dict)
@@ -53,12 +53,12 @@ def admit(
     Args:
         shortlist: columns row, text, language, world, intent, slots (JSON), difficulty, stratum_rank.
         query_ids: of the shortlist's rows, in their order.
-        progress: told how many tasks there are of those wanted.
+        progress: called with the number of tasks so far and `config.keep`.
     """
-    return _Admitting(shortlist, query_ids, config, divisions, progress).run()
+    return _QuotaFiller(shortlist, query_ids, config, divisions, progress).run()
 
 
-class _Admitting:
+class _QuotaFiller:
     def __init__(
         self,
         shortlist: pl.DataFrame,
@@ -90,7 +90,7 @@ class _Admitting:
         return self.result
 
     def _fill(self, stratum: tuple[int, bool], count: int) -> None:
-        """Tries the stratum's rows, in order, until `wanted` more tasks are there or none is left."""
+        """Tries the rows of the stratum in order, until there are `wanted` more tasks or no more rows."""
         queue = self.queues[stratum]
         while count and queue:
             row = queue.pop(0)
@@ -105,7 +105,7 @@ class _Admitting:
                 self.progress("admission", len(self.result.tasks), self.config.keep)
 
     def _trim_refusals(self) -> None:
-        """Takes back the last tasks of a reason that has more than all others together."""
+        """Removes the last tasks of a reason that has more tasks than all other reasons together."""
         largest = max(self.refusals.values(), key=len, default=[])
         others = sum(map(len, self.refusals.values())) - len(largest)
         for row in largest[others:]:
@@ -137,34 +137,36 @@ class _Admitting:
 
 
 @dataclass(frozen=True)
-class Given:
-    """config: how many tasks are wanted, and of which kind. divisions: of frames. is_judged: whether rows were rated by a model."""
+class Inputs:
+    """config: how many tasks to make, and of which kind.
+    divisions: shares of the divisions of frames.
+    is_judged: whether a model rated the rows.
+    """
 
     config: CoverageConfig
     divisions: DivisionConfig
     is_judged: bool
 
 
-def _load(setup: Setup) -> Given:
+def _load(setup: Setup) -> Inputs:
     config = setup.config
-    return Given(config.coverage, config.divisions, config.difficulty.engine is not None)
+    return Inputs(config.coverage, config.divisions, config.difficulty.engine is not None)
 
 
-def step(rows: pl.DataFrame, given: Given, context: Context) -> pl.DataFrame:
-    """The whole step: fills the quotas from the shortlist, and what room is left with rows without a frame, which stay as they are. Adds
-    task (JSON, null where there is none)."""
+def step(rows: pl.DataFrame, inputs: Inputs, context: Context) -> pl.DataFrame:
+    """The whole step: makes tasks from rows with a frame; rows without one fill the remaining places. Adds task (JSON, null if none)."""
     is_framed = pl.col("frame_id").is_not_null()
     framed = rows.filter(is_framed)
     ids = query_ids(framed["row"], context.files).to_list()
-    admission = admit(framed, ids, given.config, given.divisions, progress=context.progress)
+    admission = admit(framed, ids, inputs.config, inputs.divisions, progress=context.progress)
     tasks = admission.tasks
-    if given.is_judged:
+    if inputs.is_judged:
         rated = dict(framed.select("row", "difficulty").iter_rows())
         tasks = {row: task.model_copy(update={"difficulty": rated[row]}) for row, task in tasks.items()}
     specs = pl.Series("task", [tasks[row].model_dump_json() if row in tasks else None for row in framed["row"]], dtype=pl.String)
     refused = [None if row in tasks else admission.refused.get(row, "not_needed") for row in framed["row"]]
     tried = framed.select("row", specs, pl.Series("reason", refused, dtype=pl.String))
-    others = fill(rows.filter(~is_framed), given.config.keep - len(tasks), given.config)
+    others = fill(rows.filter(~is_framed), inputs.config.keep - len(tasks), inputs.config)
     decided = pl.concat([tried, others.select("row", pl.lit(None, pl.String).alias("task"), "reason")])
     return rows.select("row").join(decided, on="row", how="left", maintain_order="left")
 

@@ -1,14 +1,12 @@
-"""The contamination gate: nothing that is kept may be a question of a held-out set, nearly word by word or in other words.
+"""The contamination gate: drops rows that repeat a question of a held-out set, nearly word for word or in other words.
 
-One idea: a row is compared with every question of every held-out set, so the nearest one is known, not only whether one is near enough:
-the same figures make the verdicts and the report's histogram. Near is the Jaccard of byte 6-grams of the normalised texts, computed for
-all pairs that share one; semantic is the cosine of the sentence vectors.
+Every row is compared with every question of every set, so its nearest question is known; the verdicts and the report's histogram use the
+same figures. Near: Jaccard of byte 6-grams of the normalised texts, for all pairs that share one. Semantic: cosine of the sentence vectors.
 
-No specifics need to agree here, as they must among semantic duplicates (`semantic.py`): who has trained on a held-out question with another
-city in it has seen how it is solved. A row that is lost in vain costs one of millions; a leak costs the evaluation.
+Unlike semantic duplicates (`semantic.py`), rows need no equal specifics here: a policy that trained on a held-out question with another
+city has learnt how to solve it. A row that is dropped in vain is one of millions; a leak spoils the evaluation.
 
-What it cannot see: a question whose wording an encoder does not recognise. Half of free rewordings lie below any threshold that leaves
-other questions alone.
+Limit: an encoder does not recognise every rewording. Half of free rewordings lie below any threshold that keeps other questions.
 """
 
 from __future__ import annotations
@@ -48,7 +46,7 @@ class HeldOutFile(BaseModel):
 
 
 class ContaminationConfig(BaseModel):
-    """What no kept row may be like. The semantic threshold belongs to the encoder."""
+    """The held-out sets and the thresholds. The semantic threshold fits the encoder."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -70,14 +68,18 @@ class ContaminationConfig(BaseModel):
 
 @dataclass(frozen=True)
 class HeldOut:
-    """The questions of all sets: questions (columns set, number: row within the set, text, norm; sets in order, each norm once a set)."""
+    """The questions of all sets.
+
+    questions: columns set, number (row within the set), text, norm; sets in order, each norm once a set.
+    encode: encoder of the questions.
+    """
 
     questions: pl.DataFrame
     encode: Encode
 
     @cached_property
     def content_hash(self) -> str:
-        """Of the sets' names, numbers and texts; hexadecimal. For ids of what depends on them."""
+        """Hash of the sets' names, numbers and texts, hexadecimal; part of ids that depend on them."""
         digest = hashlib.sha256()
         for name, number, norm in self.questions.select("set", "number", "norm").iter_rows():
             digest.update(f"{name}\0{number}\0{norm}\0".encode())
@@ -85,7 +87,7 @@ class HeldOut:
 
     @cached_property
     def vectors(self) -> Vectors:
-        """Unit rows [questions, d], made at the first use."""
+        """Unit rows [questions, d], computed at first use."""
         return self.encode(self.questions["norm"].to_list())
 
 
@@ -283,14 +285,14 @@ def _load(setup: Setup) -> tuple[HeldOut, ContaminationConfig]:
     return load(setup.config.contamination, encoder(setup.config.encoder)), setup.config.contamination
 
 
-def _step(rows: pl.DataFrame, given: tuple[HeldOut, ContaminationConfig], context: Context) -> pl.DataFrame:
-    held_out, config = given
+def _step(rows: pl.DataFrame, inputs: tuple[HeldOut, ContaminationConfig], context: Context) -> pl.DataFrame:
+    held_out, config = inputs
     compared = context.work.once(_COMPARED, lambda: compare(rows, vectors_of(rows), held_out))
     return step(rows.select("row"), compared, config)
 
 
 def _tables(rows: pl.DataFrame, _: object, context: Context) -> dict[str, pl.DataFrame]:
-    """What the gate dropped and for which question, and how near the pool is to the sets."""
+    """The dropped rows with their questions, and the histogram of nearness to the sets."""
     run, leaks = pl.lit(context.run), rows.drop_nulls("held_out")
     ids = query_ids(leaks["row"], context.files)
     bins = histogram(context.work.read(_COMPARED))
@@ -307,7 +309,7 @@ STEP = WholeStep(
     reasons=("contaminated",),
     config=ContaminationConfig,
     load=_load,
-    made_by=lambda given: (given[0].content_hash,),
+    made_by=lambda inputs: (inputs[0].content_hash,),
     function=_step,
     writes=("contaminated", "nearness"),
     tables=_tables,

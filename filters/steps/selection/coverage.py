@@ -1,19 +1,21 @@
-"""Coverage: from all that is left to a pool that is worth encoding (`pool`), and from that to a shortlist in the order in which
-admission tries it (`shortlist`).
+"""Coverage: selects a pool of rows to encode (`pool`), and from it a shortlist in the order in which admission tries rows (`shortlist`).
 
-One idea: a *stratum* is a static difficulty (with the learnable worlds' rows apart, so that a small policy gets its share), with a quota
-of the target (P6); a leaf of the taxonomy has one too, by the square root of its size and no less than a floor (P5). Of both together
-comes how many rows of each leaf a stratum should have (`allot_leaves`): most of them of rare combinations, wherever those are, the rest of
-whatever leaf is short of rows. Inside a leaf rows are ranked in tiers by how many rows share their combination of intent, slot names and
-plan shape; damaged rows (`quality.is_odd`) count among the commonest, because a slot that a typo has lost looks rare. Inside a tier
-intents take turns by the square root of their size, and an intent's rows come in k-center greedy order over sentence vectors, after the
-stratum's farthest few are set aside, because k-center loves outliers.
-With `focus`, rows that ask for what the last policy fails or wavers at (`synth/run/failure_targeting.py`) weigh up to twice as much: in the
-share of their leaf, and in the turns of intents inside it. Strata and tiers keep their quotas and their order. Rows without a frame have
-strata of their own, a leaf each, with the same quotas. They are kept where admission leaves room: the target is one for all. k-center costs
-rows times rows chosen, so it runs in one intent at a time, and in parts where an intent is large. All is deterministic.
+Quotas. A *stratum* is a static difficulty; rows of learnable worlds have strata of their own, so that a small policy gets its share. Each
+stratum has a quota of the target (P6). Each leaf of the taxonomy has a quota too, by the square root of its size, but at least a floor
+(P5). `allot_leaves` combines both to the number of rows of each leaf in a stratum: first rows of rare combinations, then rows of the leaves
+that lack most.
 
-What it does not do: encode, or execute anything (`admit.py`).
+Order inside a leaf. Tiers come first: a row's tier is the number of rows with the same combination of intent, slot names and plan shape.
+Damaged rows (`quality.is_odd`) are in the last tier, because a typo that destroys a slot makes a combination look rare. Inside a tier,
+intents take turns by the square root of their size. The rows of an intent come in k-center greedy order over sentence vectors; the
+outliers of the stratum come last, because k-center would choose them first.
+
+With `focus`, the intents at which the last policy fails (`synth/run/failure_targeting.py`) weigh up to twice as much in the share of their
+leaf and in the turns of intents. Quotas of strata and the order of tiers do not change. Rows without a frame have one stratum a leaf, with
+the same quotas; they are kept if admission makes fewer tasks than the target. k-center costs rows times selected rows, so it runs on one
+intent at a time, and on parts of a large intent. The result is deterministic.
+
+This module does not encode or execute anything (`admit.py` does).
 """
 
 from __future__ import annotations
@@ -38,16 +40,16 @@ Key = TypeVar("Key")
 QUOTAS: Mapping[int, float] = {-1: 0.05, 0: 0.05, 1: 0.10, 2: 0.20, 3: 0.25, 4: 0.20, 5: 0.15}
 """Shares of the target by difficulty (P6; its tenth for -1 and 0 is halved between them)."""
 TIERS = (5, 50, 500)
-"""Upper ends of the rarity tiers, in rows of a log of a million (or less) that ask in a combination."""
+"""Upper ends of the rarity tiers: rows with the same combination, in a log of up to a million rows."""
 MOST_ENCODED = 200_000
 _ENCODED_A_TASK = 30
 _IN_RESERVE = 2
-"""Rows of a stratum without a quota that may stand in for others."""
+"""Rows of a stratum without a quota that may replace rows of others."""
 _SPREAD = 2_654_435_761
-"""Multiplies row numbers, so that rows in the order of what is left (of 2^32) come from all over the log."""
+"""Factor of row numbers: rows sorted by the product modulo 2^32 come from all parts of the log."""
 _LEAF_COLUMNS = ("leaf", "len", "rare", "size", "turns", "extra", "at")
 PART = 5000
-"""Rows among which k-center compares at most."""
+"""Most rows that one k-center run compares."""
 
 
 class CoverageConfig(BaseModel):
@@ -92,14 +94,14 @@ class CoverageConfig(BaseModel):
 
     @property
     def pool_rows(self) -> int:
-        """Rows of the pool at most."""
+        """Most rows of the pool."""
         return min(MOST_ENCODED, _ENCODED_A_TASK * self.keep) if self.max_encoded is None else self.max_encoded
 
 
 def quotas(available: Mapping[tuple[int, bool], int], config: CoverageConfig) -> dict[tuple[int, bool], int]:
-    """Tasks wanted of each stratum (difficulty, is learnable); they add up to `keep` unless there are fewer rows.
+    """Target number of tasks of each stratum (difficulty, is learnable); they add up to `keep` unless there are fewer rows.
 
-    A stratum with fewer rows than its quota gives the rest to the others in proportion.
+    What a stratum with too few rows cannot fill goes to the others in proportion.
     """
     easy = [level for level in QUOTAS if 1 <= level <= config.learnable_difficulty]
     easy_share = sum(QUOTAS[level] for level in easy)
@@ -112,11 +114,12 @@ def quotas(available: Mapping[tuple[int, bool], int], config: CoverageConfig) ->
 
 
 def leaf_quotas(sizes: Mapping[str, float], available: Mapping[str, int], total: int, floor: int) -> dict[str, int]:
-    """Rows of each leaf, k_b = max(floor, total * sqrt(n_b) / sum of sqrt(n)) (P5), none beyond what is available; they add up to `total`
-    unless there are fewer rows. Where the floors alone are too much, they are lowered.
+    """Rows of each leaf, k_b = max(floor, total * sqrt(n_b) / sum of sqrt(n)) (P5), at most the available ones; they add up to `total`
+    unless there are fewer rows. If the floors alone exceed the total, they are lowered.
 
     Args:
-        sizes: rows that each leaf has in the log, times (1 + extra)^2. available: rows that can still be taken.
+        sizes: rows of each leaf in the log, times (1 + extra)^2.
+        available: rows of each leaf that can still be taken.
     """
     floor = min(floor, total // max(len(sizes), 1))
     fixed: dict[str, int] = {}
@@ -130,10 +133,10 @@ def leaf_quotas(sizes: Mapping[str, float], available: Mapping[str, int], total:
 
 
 def allot_leaves(strata: Mapping[tuple[int, bool], pl.DataFrame], config: CoverageConfig) -> dict[tuple[int, bool], dict[str, int]]:
-    """How many of the tasks wanted of each stratum are of each leaf: stratum -> leaf -> count.
+    """The tasks of each stratum by leaf: stratum -> leaf -> count.
 
-    One after the other, each goes to the leaf that is farthest behind its quota and has a row in a stratum that is not full, to the one of
-    these that lacks most; while less than `rare_share` of all are given, only rows of the rarest tier count.
+    Tasks are assigned one by one. The next task goes to the leaf that is farthest behind its quota and has a row in a stratum that is not
+    full, and to the stratum among these that lacks most. Until `rare_share` of all tasks are assigned, only rows of the rarest tier count.
 
     Args:
         strata: rows of each, columns leaf, leaf_rows (rows of the leaf in the log), tier, peers, extra (that of a leaf is the mean of
@@ -165,18 +168,20 @@ def allot_leaves(strata: Mapping[tuple[int, bool], pl.DataFrame], config: Covera
     for leaf, count, rare, at in table.select("leaf", "len", "rare", "at").iter_rows():
         room["len"][at, place[leaf]], room["rare"][at, place[leaf]] = count, rare
     lacking = np.array([targets.get(stratum, 0) for stratum in strata], np.int64)
-    given = np.zeros_like(room["len"])
+    granted = np.zeros_like(room["len"])
     for kind, until in (("rare", int(config.rare_share * lacking.sum())), ("len", int(lacking.sum()))):
-        while given.sum() < until:
-            is_open = (given < room[kind]) & (lacking > 0)[:, None]
+        while granted.sum() < until:
+            is_open = (granted < room[kind]) & (lacking > 0)[:, None]
             if not is_open.any():
                 break
-            behind = np.where(is_open.any(axis=0), (given.sum(axis=0) + 0.5) / target, np.inf)
+            behind = np.where(is_open.any(axis=0), (granted.sum(axis=0) + 0.5) / target, np.inf)
             leaf_at = int(np.argmin(behind))
             stratum_at = int(np.argmax(np.where(is_open[:, leaf_at], lacking, -1)))
-            given[stratum_at, leaf_at] += 1
+            granted[stratum_at, leaf_at] += 1
             lacking[stratum_at] -= 1
-    return {stratum: {name: int(count) for name, count in zip(names, given[at], strict=True) if count} for at, stratum in enumerate(strata)}
+    return {
+        stratum: {name: int(count) for name, count in zip(names, granted[at], strict=True) if count} for at, stratum in enumerate(strata)
+    }
 
 
 def pool(
@@ -207,7 +212,7 @@ def pool(
     counts = _fill_quotas(quotas(available, config), available, room.get(True, 0))
     for stratum in sorted(strata):
         ordered = strata[stratum].sort("tier", pl.col("quality").neg(), "row")
-        chosen_rows.append(_taking_turns(ordered, allotment[stratum]).head(counts.get(stratum, _IN_RESERVE))["row"])
+        chosen_rows.append(_interleave(ordered, allotment[stratum]).head(counts.get(stratum, _IN_RESERVE))["row"])
     leaves = dict(strange.group_by("leaf").len().sort("leaf").iter_rows())
     leaf_targets = leaf_quotas(leaves, leaves, room.get(False, 0), _floor(room.get(False, 0), config))
     ordered = strange.sort(pl.col("row").cast(pl.UInt64) * _SPREAD % (1 << 32))
@@ -234,7 +239,7 @@ def shortlist(rows: pl.DataFrame, vectors: Vectors, config: CoverageConfig) -> p
     for stratum in sorted(strata):
         size = math.ceil(targets.get(stratum, _IN_RESERVE) * config.shortlist)
         ordered = _spread(strata[stratum], vectors, ["tier", "world", "intent"], size, config.outliers)
-        ranked.append(_taking_turns(ordered, allotment[stratum]).head(size))
+        ranked.append(_interleave(ordered, allotment[stratum]).head(size))
     for leaf, count in _leaf_rows(placed.filter(~is_framed), config.keep, config).items():
         ranked.append(_spread(placed.filter(~is_framed, leaf=leaf), vectors, ["leaf"], count, config.outliers).head(count))
     ranks = [one.with_row_index("stratum_rank").select("row", pl.col("stratum_rank").cast(pl.Int32)) for one in ranked]
@@ -245,7 +250,8 @@ def shortlist(rows: pl.DataFrame, vectors: Vectors, config: CoverageConfig) -> p
 
 
 def fill(rows: pl.DataFrame, count: int, config: CoverageConfig) -> pl.DataFrame:
-    """The rows of the shortlist that have no frame, after admission: `not_needed` but for the first of every leaf, `wanted` in all."""
+    """Rows of the shortlist without a frame, after admission: keeps the first rows of every leaf, `wanted` in all; others are
+    `not_needed`."""
     counts = _leaf_rows(rows, count, config)
     is_wanted = pl.col("stratum_rank") < pl.col("leaf").replace_strict(counts, default=0, return_dtype=pl.Int64)
     return rows.with_columns(reason=pl.when(~is_wanted).then(pl.lit("not_needed")))
@@ -282,7 +288,7 @@ def _strata(rows: pl.DataFrame) -> dict[tuple[int, bool], pl.DataFrame]:
     return {cast(tuple[int, bool], stratum): group for stratum, group in groups}
 
 
-def _taking_turns(ordered: pl.DataFrame, allotment: Mapping[str, int]) -> pl.DataFrame:
+def _interleave(ordered: pl.DataFrame, allotment: Mapping[str, int]) -> pl.DataFrame:
     """Interleaves the leaves of a stratum by their allotment, those without any last. Inside a leaf the tiers keep their order, and inside
     a tier intents take turns by the square root of their size (`peers`), and what they get beyond it (`extra`), each in its order."""
     turn = pl.int_range(pl.len()).over("tier", "world", "intent") / (pl.col("peers").sqrt() * (1 + pl.col("extra")))

@@ -1,6 +1,6 @@
 """Vectors of the texts in the pool, for the steps after it: `vector`, a unit row of Float32 for each. Nothing is dropped.
 
-Texts go to the executor in chunks, whose vectors lie in the workspace: what was encoded before a kill is not encoded again.
+The executor encodes chunks of texts and writes their vectors to the workspace, so a restarted run encodes no chunk twice.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def step(rows: pl.DataFrame, config: EncoderConfig, context: Context) -> pl.Data
 
 
 def _encode(chunk: tuple[int, list[str]], work: Workspace, config: EncoderConfig) -> None:
-    """Keeps the vectors of texts as `vectors-<number of the first>`."""
+    """Writes the vectors of texts as `vectors-<number of the first>`."""
     start, texts = chunk
     if not work.has_array(f"vectors-{start}"):
         work.write_array(f"vectors-{start}", encoder(config)(texts))

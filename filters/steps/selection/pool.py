@@ -1,5 +1,4 @@
-"""The step `pool`: of all that is left, what is worth encoding (`filters/steps/selection/coverage.py`, where the same quotas draw the
-shortlist)."""
+"""The step `pool`: selects the rows to encode, by the same quotas as the shortlist (`filters/steps/selection/coverage.py`)."""
 
 from __future__ import annotations
 
@@ -17,8 +16,12 @@ from synth.run.failure_targeting import Focus, read_focus
 
 
 @dataclass(frozen=True)
-class Given:
-    """config: of the step. rows: of the log. store, failures: what the last policy fails at, where rows like it are to weigh more."""
+class Inputs:
+    """config: of the step.
+    rows: number of rows of the log.
+    store: where `failures` are written.
+    failures: what the last policy fails at; None without `focus`.
+    """
 
     config: CoverageConfig
     rows: int
@@ -31,19 +34,19 @@ class Given:
         return {} if self.failures is None else {intent: standing.urgency for intent, standing in self.failures.by_intent().items()}
 
 
-def load(setup: Setup) -> Given:
+def load(setup: Setup) -> Inputs:
     config = setup.config.coverage
-    return Given(config, setup.rows, setup.store, read_focus(setup.store, dict(setup.key)) if config.focus else None)
+    return Inputs(config, setup.rows, setup.store, read_focus(setup.store, dict(setup.key)) if config.focus else None)
 
 
-def step(rows: pl.DataFrame, given: Given, context: Context) -> pl.DataFrame:
+def step(rows: pl.DataFrame, inputs: Inputs, context: Context) -> pl.DataFrame:
     counts = context.surveys[combination_counts.NAME]
     counted = rows.join(counts, on="combination", how="left", maintain_order="left")
-    return coverage.pool(counted, given.config, given.rows, given.urgency)
+    return coverage.pool(counted, inputs.config, inputs.rows, inputs.urgency)
 
 
-def _parts(given: Given) -> Sequence[Part]:
-    return [given.failures.write(given.store)] if given.failures is not None else []
+def _parts(inputs: Inputs) -> Sequence[Part]:
+    return [inputs.failures.write(inputs.store)] if inputs.failures is not None else []
 
 
 STEP = WholeStep(
@@ -53,7 +56,7 @@ STEP = WholeStep(
     reasons=("not_pooled",),
     config=CoverageConfig,
     load=load,
-    made_by=lambda given: (given.failures.id,) if given.failures is not None else (),
+    made_by=lambda inputs: (inputs.failures.id,) if inputs.failures is not None else (),
     parts=_parts,
     uses=combination_counts.NAME,
     function=step,

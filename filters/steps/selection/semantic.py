@@ -1,16 +1,16 @@
 """Semantic duplicates: rows of one leaf of the taxonomy that ask for the same in other words.
 
-One idea: a cosine alone cannot say so (two queries that differ in one slot are as near as paraphrases), so rows are compared only where
-their *specifics* are equal: the numbers and the terms that worlds declare, in order (from A to B is not from B to A), the names
-(capitalised words inside a sentence, in order), what stands in quotation marks, and words that are rare in the leaf. Equal specifics make
-small groups, in which a row goes when a kept row, one of better quality or earlier, has a cosine of at least the threshold.
+A cosine alone is not enough: two queries that differ in one slot are as near as paraphrases. So rows are compared only if their *specifics*
+are equal: numbers and declared terms in order ("from A to B" is not "from B to A"), names (capitalised words inside a sentence, in order),
+text in quotation marks, and words that are rare in the leaf. In such a group a row is dropped if a kept row (better quality, or earlier)
+has at least the threshold's cosine.
 
-Rows with a frame have a threshold of their own, near 1: equal frames are gone, so what is left differs in a slot, unless the parser misread
-one of them. That two frames hold the same values is no evidence: most such pairs swap two places, or two numbers.
+Rows with a frame have a threshold near 1: equal frames were dropped before, so two frames differ in a slot unless the parser misread one.
+Equal values in two frames are no evidence either: most such pairs swap two places or two numbers.
 
-What it cannot see: two common words of which each means something (a theatre show, a music show), where no world declares them; and most
-paraphrases, which share their specifics only in part. `benchmarks/semantic.py` measures both, and calibrates the thresholds.
-Groups of more than `LARGE` rows are searched with faiss (inverted lists over k-means cells), smaller ones exactly.
+Limits: two common words with different meanings (a theatre show, a music show), if no world declares them; and most paraphrases, which
+share only some of their specifics. `benchmarks/semantic.py` measures both and calibrates the thresholds. Groups of more than `LARGE` rows
+are searched with faiss (inverted lists over k-means cells), smaller ones exactly.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _QUOTED = '["“”「『《]([^"“”「」『』《》]{1,80})["“”」』�
 
 
 class SemanticConfig(BaseModel):
-    """From which cosine on rows with equal specifics are duplicates. The thresholds belong to the encoder (see `calibrate`)."""
+    """Cosines from which rows with equal specifics are duplicates. The thresholds fit the encoder (see `calibrate`)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

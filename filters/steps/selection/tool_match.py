@@ -21,8 +21,8 @@ def load(setup: Setup) -> tuple[Reach, ReachConfig]:
     return reach, setup.config.reach
 
 
-def step(rows: pl.DataFrame, given: tuple[Reach, ReachConfig], _: Context) -> pl.DataFrame:
-    return tool_reach.step(rows.drop("vector"), vectors_of(rows), *given)
+def step(rows: pl.DataFrame, inputs: tuple[Reach, ReachConfig], _: Context) -> pl.DataFrame:
+    return tool_reach.step(rows.drop("vector"), vectors_of(rows), *inputs)
 
 
 STEP = WholeStep(
@@ -31,7 +31,7 @@ STEP = WholeStep(
     adds=("cluster_id", "tool_id", "nearness", "ungrounded"),
     config=ReachConfig,
     load=load,
-    made_by=lambda given: (given[0].content_hash,),
+    made_by=lambda inputs: (inputs[0].content_hash,),
     function=step,
     is_counted=False,
 )

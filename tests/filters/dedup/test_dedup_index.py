@@ -205,7 +205,7 @@ def test_bands_joined_in_two_goes_propose_what_one_go_does(early: list[str], lat
     rows = [np.arange(len(early), dtype=np.uint32), np.arange(len(early), len(early) + len(late), dtype=np.uint32)]
     kinds = np.concatenate([one.guards.kinds() for one in sketches])
 
-    def told(found: near.Joined) -> tuple[list[int], list[int]]:
+    def told(found: near.BandPairs) -> tuple[list[int], list[int]]:
         return found.pairs.tolist(), found.firsts.tolist()
 
     for band in range(config.bands):
@@ -246,15 +246,15 @@ def test_an_older_index_that_does_not_say_who_asked_is_compared_with_all_the_sam
     store, plain = Store(tmp_path / "store"), Store(tmp_path / "plain")
     for one in (store, plain):
         curate(one, logs[:1], CONFIG)
-    init = dedup_index.Seen.__init__
+    init = dedup_index.DedupIndex.__init__
 
-    def without(self: dedup_index.Seen, *given: Any) -> None:
+    def without(self: dedup_index.DedupIndex, *given: Any) -> None:
         init(self, *given)
         for segment in self.segments:
             segment.parts.pop("asked")
 
     expected = deduplicated_of(plain, curate(plain, logs[1:2], CONFIG).run)
-    monkeypatch.setattr(dedup_index.Seen, "__init__", without)
+    monkeypatch.setattr(dedup_index.DedupIndex, "__init__", without)
     assert deduplicated_of(store, curate(store, logs[1:2], CONFIG).run).equals(expected)
 
 

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from filters.grounded_worlds import grounded_worlds
-from filters.grounding.frame_check import Supported, check_frame, legal, mentions
+from filters.grounding.frame_check import Supported, check_frame, legal_value, mentions
 from filters.taxonomy.agreement import Known, generate_requests
 from storage.records import canonical_json
 from synth.haystack.usual_values import usual_values
@@ -113,4 +113,4 @@ def test_the_names_that_a_model_is_told_are_understood() -> None:
             declared = WORLDS[world].kinds[kind]
             if isinstance(declared, Vocabulary) and len(declared.names) <= 6:
                 for value, names in declared.names.items():
-                    assert {legal(WORLDS[world], kind, name, WORLDS_READ) for name in names.values()} == {canonical_json(value)}
+                    assert {legal_value(WORLDS[world], kind, name, WORLDS_READ) for name in names.values()} == {canonical_json(value)}

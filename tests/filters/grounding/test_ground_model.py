@@ -16,7 +16,7 @@ from filters.frames.workspace import Workspace
 from filters.funnel import FunnelConfig, FunnelResult, curate
 from filters.grounded_worlds import grounded_worlds
 from filters.grounding import ground, ground_model
-from filters.grounding.ground_model import GroundConfig, read_table, remainder
+from filters.grounding.ground_model import GroundConfig, read_table, unread_texts
 from filters.steps.selection import admit
 from filters.steps.selection.coverage import CoverageConfig
 from filters.taxonomy.agreement import generate_requests
@@ -43,7 +43,7 @@ def parsed(texts: Sequence[str]) -> pl.DataFrame:
 
 def read_again(engine: Scripted, texts: Sequence[str], *, ungrounded: bool = False) -> pl.DataFrame:
     rows = parsed(texts)
-    return ground_model.step(rows, read_again=read_table(engine, remainder([rows], 100), WORLDS_READ), ungrounded=ungrounded)
+    return ground_model.step(rows, read_again=read_table(engine, unread_texts([rows], 100), WORLDS_READ), ungrounded=ungrounded)
 
 
 def test_a_model_frame_has_the_columns_of_the_parsers() -> None:
@@ -174,9 +174,9 @@ def test_a_note_on_nothing_asked_claims_no_frames() -> None:
 def test_the_remainder_is_the_same_however_rows_are_cut_and_never_more_than_may_be() -> None:
     texts = ["hello there", "o17 o18 close", UNREAD, "willow park", *(f"o{number} is no longer wanted" for number in range(20, 50))]
     rows = parsed(texts)
-    whole = remainder([rows], 10)
+    whole = unread_texts([rows], 10)
     assert len(whole) == 10 and whole[0] == "o17 o18 close" and "hello there" not in whole
-    assert remainder([rows[start : start + 3] for start in range(0, rows.height, 3)][::-1], 10) == whole
+    assert unread_texts([rows[start : start + 3] for start in range(0, rows.height, 3)][::-1], 10) == whole
 
 
 @pytest.mark.parametrize("name", ["gpt", "openai:", "anthropic:x", ""])

@@ -76,13 +76,13 @@ def test_what_cannot_be_explained_says_why(text: str, reason: str) -> None:
 def test_the_best_explanation_does_not_depend_on_the_order_of_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["close order o17", "which way from Willow Park to Crane Museum", "明天昆明天气怎么样", "buy the cheapest lamp for u07"]
     before = [parser.parse(symbols(text), WORLDS_READ) for text in texts]
-    ordinary = parser.fitting
+    ordinary = parser.possible_rules
 
-    def reversed_fitting(worlds, cues: int, kinds: int):
+    def reversed_rules(worlds, cues: int, kinds: int):
         found, is_short = ordinary(worlds, cues, kinds)
         return tuple((-order, *rest) for order, *rest in reversed(found)), is_short
 
-    monkeypatch.setattr(parser, "fitting", reversed_fitting)
+    monkeypatch.setattr(parser, "possible_rules", reversed_rules)
     assert [parser.parse(symbols(text), WORLDS_READ) for text in texts] == before
 
 

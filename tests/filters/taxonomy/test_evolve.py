@@ -13,7 +13,7 @@ import pytest
 
 from filters.taxonomy.annotate import Scripted
 from filters.taxonomy.evolve import EvolveConfig, Evolved, evolve
-from filters.taxonomy.groups import MAX_ROWS, coherent_groups, strangers
+from filters.taxonomy.groups import MAX_ROWS, coherent_groups, shuffled_vectors
 from filters.taxonomy.salient_terms import Corpus
 from filters.taxonomy.tree import Node, Tree, other_of, tree_of
 from synth.engines.encoder import Encode
@@ -100,7 +100,7 @@ def test_noise_has_no_class(seed: int) -> None:
     shuffled = np.stack([rng.permutation(column) for column in bag_of_words(texts).T], axis=1)
     for vectors in (drawn, shuffled):
         unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-        assert coherent_groups(unit, strangers(unit, len(unit), rng), 20) == []
+        assert coherent_groups(unit, shuffled_vectors(unit, len(unit), rng), 20) == []
         evolved = evolve(texts, unit, Scripted(bag_of_words, Corpus(texts)), TREE, EvolveConfig(rounds=2))
         assert {leaf.id for leaf in evolved.tree.leaves} == set(KNOWN)
 
@@ -108,7 +108,7 @@ def test_noise_has_no_class(seed: int) -> None:
 def test_groups_are_whole_large_enough_and_nearest_first() -> None:
     texts, classes = log(["one", "two"], count=40)
     vectors = bag_of_words([*texts, *(f"alone{number} solitary{number} single{number}" for number in range(15))])
-    unrelated = strangers(vectors, len(vectors), np.random.default_rng(0))
+    unrelated = shuffled_vectors(vectors, len(vectors), np.random.default_rng(0))
     groups = coherent_groups(vectors, unrelated, 20)
     assert sorted(len(group.members) for group in groups) == [40, 40]
     assert all(len({classes[row] for row in group.members}) == 1 for group in groups)

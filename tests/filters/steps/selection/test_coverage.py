@@ -43,7 +43,7 @@ def haystack(common: int = 400, rare: int = 40) -> pl.DataFrame:
     )
 
 
-def strangers(sizes: dict[str, int]) -> pl.DataFrame:
+def shuffled_vectors(sizes: dict[str, int]) -> pl.DataFrame:
     """Rows that no world can execute, of these leaves, mixed."""
     leaves = [leaf for leaf, size in sizes.items() for _ in range(size)]
     order = np.random.default_rng(3).permutation(len(leaves))
@@ -244,7 +244,7 @@ def test_leaf_quotas_are_square_roots():
 def test_rows_without_a_frame_are_kept_to_the_target():
     """Given 900, 100 and 2 rows of three leaves, then the shortlist is as long as the target, a leaf's share the square root of its rows,
     and what admission leaves open is filled by the same rule."""
-    rows = strangers({"big": 900, "small": 100, "tiny": 2})
+    rows = shuffled_vectors({"big": 900, "small": 100, "tiny": 2})
     config = CoverageConfig(keep=40, max_encoded=200)
     chosen = alive(pool(rows, config))
     assert chosen.height == 200
@@ -259,7 +259,7 @@ def test_rows_without_a_frame_are_kept_to_the_target():
 
 def test_rows_with_and_without_a_frame_share_the_pool():
     """Given few rows with a frame and many without, then the pool is full, and each has half of it or all that it has."""
-    rows = pl.concat([haystack(60, 1), strangers({"big": 500})], how="diagonal_relaxed")
+    rows = pl.concat([haystack(60, 1), shuffled_vectors({"big": 500})], how="diagonal_relaxed")
     chosen = alive(pool(rows, CoverageConfig(keep=10, max_encoded=200)))
     assert chosen["frame_id"].is_not_null().sum() == 61 and chosen.height == 200
     ranked = shortlist(chosen, vectors_of(chosen["norm"]), CoverageConfig(keep=10))
