@@ -24,13 +24,13 @@ NAME = "synthesized"
 VERSION = 1
 
 
-def collect(store: Store, config: near.NearConfig | None = None) -> str:
+def collect(store: Store) -> str:
     """Freezes all accepted conversations of the store, and returns the release id; equal content gives an equal id.
 
     Raises:
         BadInput: the store has no synthesised conversation.
     """
-    config = config or near.NearConfig()
+    config = near.NearConfig()
     conversations = store.query(
         """SELECT trajectory_id, task_id, messages FROM trajectories JOIN blueprints USING (blueprint_id)
            WHERE accepted AND round >= 0 ORDER BY round, trajectory_id"""

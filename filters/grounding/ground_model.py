@@ -43,7 +43,7 @@ PROMPT = "ground"
 VERDICTS = ("missing_tool", "missing_information", "not_actionable")
 _NONE = "none"
 _OVERFLOW = "overflow"
-_PARSER_REASONS = ("unparsed", "ambiguous", "missing_information", "unknown", "missing_tool", "not_actionable")
+PARSER_REASONS = ("unparsed", "ambiguous", "missing_information", "unknown", "missing_tool", "not_actionable")
 """Reasons of the parser, the best understood texts first."""
 _LISTED = 40
 """Longest vocabulary that the prompt lists in full; of a longer one it shows a few values."""
@@ -226,7 +226,7 @@ def unread_texts(parsed: Iterable[pl.DataFrame], limit: int) -> list[str]:
     Args:
         parsed: rows in pieces, columns norm, ungrounded (null: has a frame).
     """
-    rank = pl.col("ungrounded").replace_strict({reason: place for place, reason in enumerate(_PARSER_REASONS)}, return_dtype=pl.Int64)
+    rank = pl.col("ungrounded").replace_strict({reason: place for place, reason in enumerate(PARSER_REASONS)}, return_dtype=pl.Int64)
     smallest = pl.DataFrame(schema={"norm": pl.String, "rank": pl.Int64, "key_high": pl.UInt64})
     for rows in parsed:
         fresh = rows.drop_nulls("ungrounded").select("norm", rank.alias("rank"), key_of("norm")[0])

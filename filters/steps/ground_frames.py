@@ -20,12 +20,11 @@ from storage.store import Store
 from synth.engines.base import Engine
 
 FRAME = ("world", "intent", "slots", "combination", "shape", "frame_id", "ungrounded", "unexplained", "read_by")
-_PARSER_REASONS = ("missing_tool", "missing_information", "not_actionable", "unknown", "ambiguous", "unparsed")
 PARSE, ASK, GROUND = "parse", "ask", "ground"
 
 
 def has_reader(config: Any) -> bool:
-    """Whether a language model reads what the parser could not."""
+    """Whether a language model reads texts that the parser could not read."""
     return bool(config.ground.engine)
 
 
@@ -76,7 +75,7 @@ GROUND_ALONE = BatchStep(
     name=GROUND,
     needs=("norm", "language"),
     adds=(*FRAME, "residue"),
-    reasons=_PARSER_REASONS,
+    reasons=ground_model.PARSER_REASONS,
     config=GroundConfig,
     load=_keeps_ungrounded,
     function=_ground,
@@ -86,7 +85,7 @@ GROUND_READ = BatchStep(
     name=GROUND,
     needs=("norm", *FRAME),
     adds=FRAME,
-    reasons=("ungrounded", *_PARSER_REASONS, "model_*"),
+    reasons=("ungrounded", *ground_model.PARSER_REASONS, "model_*"),
     config=GroundConfig,
     load=_keeps_ungrounded,
     uses=ASK,

@@ -42,7 +42,7 @@ _SCHEMA: Mapping[str, JSON] = {
 
 
 class DifficultyConfig(BaseModel):
-    """Who judges the tool load of static difficulty."""
+    """The model that judges the tool load of static difficulty."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -64,32 +64,15 @@ def made_by(config: DifficultyConfig) -> tuple[str, ...]:
     return (prompt(PROMPT).version, weights_of(config.engine)) if config.engine is not None else ()
 
 
-def look(config: DifficultyConfig, *, is_done: bool) -> None:
-    """Looks at the engine that the configuration names, if it has something left to do, before rows are read.
-
-    Raises:
-        BadInput: see `look_at`.
-    """
-    if config.engine is not None and not is_done:
-        look_at(config.engine)
-
-
-def judge(store: Store, rows: pl.DataFrame, config: DifficultyConfig, *, progress: Progress | None = None) -> pl.DataFrame:
-    """`judge_loads` by the engine that the configuration names, whose answers the store keeps.
-
-    Raises:
-        BadInput, HeadraceError: see `engine_named`. BadInput: its window is too short. EngineFailure: it is gone. BudgetSpent.
-    """
-    assert config.engine is not None
-    with open_cached_engine(store, config.engine, Budget(tokens=config.max_tokens)) as engine:
-        return judge_loads(engine, rows, config.max_asked, progress=progress)
-
-
 def judge_loads(engine: Engine, rows: pl.DataFrame, most: int, *, progress: Progress | None = None) -> pl.DataFrame:
-    """What a model makes of the kinds of rows: combination, is_explicit, judged (1 to 5; null where it gave no grade).
+    """A model's grades of the kinds of rows: combination, is_explicit, judged (1 to 5; null without a grade).
 
     Args:
-        rows: as of `difficulty.rated`. most: kinds that are asked about.
+        rows: the result of `rate_difficulty.rate_rows`.
+        most: highest number of kinds that the model is asked about.
+
+    Raises:
+        BadInput: the engine's window is too short. EngineFailure: it does not answer. BudgetSpent: the budget is spent.
     """
     kinds = (
         rows.filter(pl.col("difficulty") >= 1)
@@ -107,7 +90,7 @@ def judge_loads(engine: Engine, rows: pl.DataFrame, most: int, *, progress: Prog
 
 
 def note(config: DifficultyConfig, ratings: pl.DataFrame) -> str:
-    """What a model's judgements came to, in words."""
+    """A summary of the model's grades, for the user."""
     graded = ratings["judged"].drop_nulls().len()
     return f"{config.engine} judged the tool load of {ratings.height:,} kinds of request; {ratings.height - graded:,} keep the counted one"
 
@@ -130,13 +113,17 @@ def _grade(answer: Structured | EngineFailure) -> int | None:
 
 
 def _judge(framed: Iterator[pl.DataFrame], config: DifficultyConfig, _opened: object, context: Context) -> pl.DataFrame:
-    rows = pl.concat(framed).drop_nulls("combination")
-    return judge(context.setup.store, rate_difficulty.rate_rows(rows), config, progress=context.progress)
+    assert config.engine is not None
+    rows = rate_difficulty.rate_rows(pl.concat(framed).drop_nulls("combination"))
+    with open_cached_engine(context.setup.store, config.engine, Budget(tokens=config.max_tokens)) as engine:
+        return judge_loads(engine, rows, config.max_asked, progress=context.progress)
 
 
 @contextlib.contextmanager
-def _look(config: DifficultyConfig, _: Store, is_done: bool) -> Iterator[None]:
-    look(config, is_done=is_done)
+def _check_engine(config: DifficultyConfig, _: Store, is_done: bool) -> Iterator[None]:
+    """Checks the engine before rows are read, if it has work to do; `_judge` opens it."""
+    if config.engine is not None and not is_done:
+        look_at(config.engine)
     yield
 
 
@@ -146,7 +133,7 @@ STEP = SurveyStep(
     config=DifficultyConfig,
     made_by=made_by,
     function=_judge,
-    open=_look,
+    open=_check_engine,
     note=note,
     is_on=lambda config: config.difficulty.engine is not None,
     is_counted=False,

@@ -1,11 +1,10 @@
 """Grows a tree with the rows that it labels: annotate, add examples, make classes of coherent groups in `other`, annotate again.
 
-A round:
-1. Draw seeds: rows of every label, a third of them the least certain.
-2. Leaves get rows with a high confidence as further examples.
-3. If the `other` of an inner node has more than `expand_share` of the node's rows, its coherent groups become classes below the node. Groups
-of one family get a common parent. If the annotator assigns the mean of a group to a leaf, the leaf gets its rows as examples instead.
-4. Annotate all rows again.
+A round has four steps. (1) Draw seeds: rows of every label, a third of them the least certain. (2) Leaves get rows with a high confidence
+as further examples. (3) If the `other` of an inner node has more than `expand_share` of the node's rows, its coherent groups become classes
+below the node, and groups of one family get a common parent; but if the annotator assigns the mean of a group to a leaf, the leaf gets its
+rows as examples. (4) Annotate all rows again.
+
 Rounds end when `min_agreement` of the seeds keep their label, and `other` has at most `max_other` of the rows or gives no more classes.
 Without a tree, all rows start in `other`, and the first round induces one. The given tree is only extended, never changed.
 
