@@ -87,8 +87,8 @@ class DedupIndex:
         sql = "SELECT segment, first_row, files, parts FROM segments WHERE recipe = ? ORDER BY position, segment"
         segments = store.query(sql, [recipe])
         self.known = segments.height
-        for segment, stored_first_row, told, parts in segments.iter_rows():
-            read = json.loads(told)
+        for segment, stored_first_row, files_json, parts in segments.iter_rows():
+            read = json.loads(files_json)
             if later or hashes & {content_hash for content_hash, *_ in read}:
                 later |= {content_hash: rows for content_hash, _, rows in read}
                 continue
@@ -99,8 +99,8 @@ class DedupIndex:
             self.segments.append(Segment(segment, start, self.rows - start, stored_first_row, json.loads(parts)))
         others = {
             content_hash: rows
-            for (told,) in store.query("SELECT files FROM segments WHERE recipe <> ?", [recipe]).iter_rows()
-            for content_hash, _, rows in json.loads(told)
+            for (files_json,) in store.query("SELECT files FROM segments WHERE recipe <> ?", [recipe]).iter_rows()
+            for content_hash, _, rows in json.loads(files_json)
         }
         compared = hashes | {one.content_hash for one in self.sources}
         self.not_compared = _not_compared(_rows_of(later, compared) if len(hashes) > 1 else 0, _rows_of(others, compared | later.keys()))

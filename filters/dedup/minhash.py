@@ -323,9 +323,9 @@ def keep_first(
 ) -> None:
     """Goes through the rows in order and drops each that has a kept earlier row with true Jaccard >= `threshold` and agreeing guards.
 
-    pairs: candidates `later row << 32 | earlier row`, sorted, each once. A candidate that was itself dropped stands for the row it
-    duplicates. `keeper` [rows] holds each row's own number, or the row that stands for one that was dropped before, and gets that of those
-    that are dropped now; `similarity` [rows] gets the Jaccard of byte 6-grams with it.
+    pairs: candidates `later row << 32 | earlier row`, sorted, each once. If the earlier row was dropped, its keeper is compared instead.
+    keeper: in and out [rows]: the row itself, or the kept row that represents a dropped one.
+    similarity: out [rows]: Jaccard of byte 6-grams with the keeper, for rows that are dropped now.
     """
     scratch = _scratch(offsets)
     visited = np.zeros(offsets.size - 1, np.uint32)
@@ -363,8 +363,11 @@ def join_components(
     keeper: U32,
     similarity: F32,
 ) -> None:
-    """Joins rows by verified pairs (as in `keep_first`) to components, whose first row stands for the others. A pair that would make a
-    component of more than `largest` rows is passed over, so that chains of likeness do not run away. `similarity` is with the first row."""
+    """Joins rows by verified pairs (as in `keep_first`) to components; the first row of a component represents the others.
+
+    A pair that would make a component of more than `largest` rows is ignored, so that chains of similar rows stay short.
+    `similarity` is that with the first row.
+    """
     scratch = _scratch(offsets)
     size = np.ones(keeper.size, np.uint32)
     for pair in pairs:
@@ -380,7 +383,7 @@ def join_components(
             size[first] += size[last]
     for number in range(keeper.size):
         keeper[number] = _root(np.uint32(number), keeper)
-    fresh = _scratch(offsets)  # a row's stamp may stand for it once only
+    fresh = _scratch(offsets)  # a row's stamp is valid only once
     for number in range(keeper.size):
         if keeper[number] != number:
             similarity[number] = _jaccard(np.uint32(number), keeper[number], data, offsets, 0.0, fresh)

@@ -167,7 +167,7 @@ def _merge(pairs: Sequence[U64]) -> U64:
 
 
 def step(rows: pl.DataFrame, config: NearConfig, terms: Sequence[str] = (), *, executor: Executor | None = None) -> pl.DataFrame:
-    """The joining step in memory (columns row, norm; ascending by row): `near_duplicate` where a kept earlier row is alike, with that row
+    """The joining step in memory (columns row, norm; ascending by row): `near_duplicate` where a kept earlier row is similar, with that row
     and the true Jaccard. `terms`: see `sketch`."""
     texts = rows["norm"].rechunk()
     size = len(texts)

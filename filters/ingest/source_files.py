@@ -1,4 +1,4 @@
-"""Query files wherever they lie: local paths, globs, and whatever fsspec opens (`s3://`, `gs://`, `https://` ...), compressed or not.
+"""Finds and opens query files: local paths, globs, and URLs that fsspec opens (`s3://`, `gs://`, `https://` ...), compressed or not.
 
 The end of a file's name gives its format and compression. Local files are opened directly. This module does not read the content of a file.
 """
@@ -27,10 +27,10 @@ _CHANGED = ("ETag", "etag", "mtime", "LastModified", "last_modified", "updated",
 
 
 def locate(names: Sequence[str | Path]) -> list[str]:
-    """The files that are named, in that order; those that a pattern (`*`, `?`, `[...]`, `**`) stands for are sorted.
+    """The files of these names, in their order; the files of a pattern (`*`, `?`, `[...]`, `**`) are sorted.
 
     Raises:
-        BadInput: a name or pattern that stands for no file, a folder, a format that is unknown, a URL whose driver is not installed.
+        BadInput: a name or pattern without a file, a folder, a format that is unknown, a URL whose driver is not installed.
     """
     locations: list[str] = []
     for name in map(str, names):

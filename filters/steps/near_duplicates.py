@@ -98,7 +98,7 @@ def decide_near(batches: Sequence[Batch], work: Workspace, index: DedupIndex, in
     del later, earlier
     keeper = np.arange(old.size + own_rows.size, dtype=np.uint32)
     keeper[np.searchsorted(old, before["row"].to_numpy())] = np.searchsorted(old, before["keeper"].to_numpy())
-    if config.rule == "components":  # compares with the row itself, and of old rows only those that stand for others have a text
+    if config.rule == "components":  # compares rows themselves; of old rows, only keepers have a text
         pairs = (pairs >> np.uint64(32) << np.uint64(32)) | keeper[pairs & np.uint64(0xFFFFFFFF)]
     old_texts = _old_texts(index, old, before)
     old_data, old_ends = text_buffer(old_texts)

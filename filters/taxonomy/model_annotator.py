@@ -1,14 +1,14 @@
-"""The annotator that is a language model: it reads the texts, where the scripted one counts words and compares vectors.
+"""An annotator with a language model, which reads the texts; the scripted one counts words and compares vectors.
 
-One idea: the model is shown the tree (every label with its description and its first examples) and some texts at a time, and gives each a
-label, how sure it is, and open words for what fits none. What it answers is checked: a row for every text, labels that the tree has. What
-is wrong is told to it, twice at most; then the texts are asked one by one, and one that still has no label is `other`, not sure at all, and
-its reason is counted (`no_leaf`: a label that the tree has not; `malformed`: no JSON of the form asked for; `overflow`: no room in the
-engine's window). An engine that does not answer raises, and labels nothing.
-A text's label depends on the tree as the model is shown it: a leaf that takes up more examples changes no question, so a tree that stands
-still costs nothing.
+The prompt shows the tree (every label with its description and first examples) and some texts. The model gives each text a label and a
+confidence, and open words if no label fits. The answer is checked: one row for every text, and labels of the tree. The model gets the
+problems back, twice at most; then the texts are asked one by one. A text that still has no label is `other` with confidence 0, and its
+reason is counted (`no_leaf`: a label that is not in the tree; `malformed`: not the requested JSON; `overflow`: no room in the engine's
+window). An engine that does not answer raises an error.
 
-What it does not do: give a second leaf, or the constraints that a text states; the interface has no place for them.
+A label depends on the tree as the prompt shows it. Further examples of a leaf change no prompt, so an unchanged tree costs nothing.
+
+Texts get one leaf only, and no constraints.
 """
 
 from __future__ import annotations

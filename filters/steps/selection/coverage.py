@@ -227,7 +227,7 @@ def shortlist(rows: pl.DataFrame, vectors: Vectors, config: CoverageConfig) -> p
     """Adds stratum_rank (Int32, from 0 within a stratum) to the rows of the shortlist; all others get the reason `not_shortlisted`.
 
     Args:
-        rows: what is left of the pool, with the columns that `pool` reads and adds.
+        rows: remaining rows of the pool, with the columns that `pool` reads and adds.
         vectors: of the rows' texts, unit rows [n, d].
     """
     placed = rows.with_row_index("place")
