@@ -162,7 +162,7 @@ def not_done(funnel: pl.DataFrame, tasks: int, config: FunnelConfig, inputs: Map
         notes.append(f"{others:,} of the rows kept are no tasks: no world here executes them, so none was tried")
         tools, _ = inputs.get(tool_match.STEP.name, (None, None))
         if tools is None or not tools.clusters:
-            notes.append("which tool could serve them is not known: the store has no tools (headrace clusters build --tools FILE)")
+            notes.append("which tool could serve them is not known: the store knows no tools (headrace clusters build --tools FILE)")
         if not config.contamination.held_out:
             notes.append("they were compared with no held-out questions (--held-out FILE)")
     return notes

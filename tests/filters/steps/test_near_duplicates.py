@@ -155,7 +155,7 @@ def test_bands_are_merged_in_any_steps(bands: list[list[int]]) -> None:
 
     whole = sorted({pair for band in bands for pair in band})
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(near, "_merged", noted)
+        patched.setattr(near, "_merge", noted)
         for most in (0, 5, 1 << 24):
             sizes.clear()
             patched.setattr(near, "_MERGED_PAIRS", most)
