@@ -1,4 +1,4 @@
-"""Performs an action: checks its conditions, changes the state, and returns the reply of its tool.
+"""Performs an action: checks its conditions, changes the state, and returns the result of its tool.
 
 One idea: all new values are computed from the state before the action, and nothing is written until all of them are known to be valid.
 """
@@ -25,7 +25,7 @@ def defaults_of(act: Act) -> dict[str, Any]:
     return {name: param.default for name, param in act.params.items() if not param.is_required}
 
 
-def failing(domain: Domain, act: Act, state: State, values: Mapping[str, Any]) -> str | None:
+def find_error(domain: Domain, act: Act, state: State, values: Mapping[str, Any]) -> str | None:
     """The error of the first condition that forbids the action; None if none does."""
     for names in act.either.values():
         if sum(values[name] is not None for name in names) != 1:
@@ -52,56 +52,56 @@ def perform(domain: Domain, act: Act, state: State, values: Mapping[str, Any]) -
     Raises:
         Refused: a number or a day would be out of bounds, or a new row has no free id; nothing was changed.
     """
-    written: dict[tuple[int, str], dict[int, Any]] = {}
+    changes: dict[tuple[int, str], dict[int, Any]] = {}
     for setting in act.settings:
         key = setting.row.run(state, values)
-        written.setdefault((setting.entity, key), {})[setting.place] = setting.value.run(state, values)
+        changes.setdefault((setting.entity, key), {})[setting.place] = setting.value.run(state, values)
     for transfer in act.transfers:
         amount = transfer.amount.run(state, values)
         for (where, entity, place, _), change in ((transfer.source, -amount), (transfer.target, amount)):
             key = where.run(state, values)
-            cells = written.setdefault((entity, key), {})
+            cells = changes.setdefault((entity, key), {})
             cells[place] = cells.get(place, state.row(entity, key)[place]) + change
-    for (entity, _), cells in written.items():
+    for (entity, _), cells in changes.items():
         fields = domain.by_number[entity].stored
         cells.update({place: settle(fields[place], value) for place, value in cells.items()})
     rows = []
     for creation in act.creations:
-        entity_made = domain.by_number[creation.entity]
-        row = tuple(settle(each, value.run(state, values)) for each, value in zip(entity_made.stored, creation.values, strict=True))
-        key = state.new_id(entity_made, row)
+        created = domain.by_number[creation.entity]
+        row = tuple(settle(each, value.run(state, values)) for each, value in zip(created.stored, creation.values, strict=True))
+        key = state.new_id(created, row)
         if key is None:
-            raise Refused(f"no room for another {entity_made.noun.en}")
-        rows.append((entity_made, key, row))
-    changed = [_change(domain, state, entity, key, cells) for (entity, key), cells in written.items()]
-    for entity_made, key, row in rows:
-        state.put(entity_made.number, (*row, key))
-        shown_row = {each.name: shown_value(domain, each, row[each.place]) for each in entity_made.stored}
-        changed.append({"id": key, "new": entity_made.name, **shown_row})
+            raise Refused(f"no room for another {created.noun.en}")
+        rows.append((created, key, row))
+    changed = [_change(domain, state, entity, key, cells) for (entity, key), cells in changes.items()]
+    for created, key, row in rows:
+        state.put(created.number, (*row, key))
+        shown_row = {each.name: shown_value(domain, each, row[each.place]) for each in created.stored}
+        changed.append({"id": key, "new": created.name, **shown_row})
     for counter in act.counters:
         subject = "-".join(str(values[name]) for name in counter.by if values[name] is not None)
-        state.kept[counter.name, subject] = state.kept.get((counter.name, subject), 0) + counter.add.run(state, values)
+        state.counters[counter.name, subject] = state.counters.get((counter.name, subject), 0) + counter.add.run(state, values)
     if not (act.creations or act.counters):
         subject = next(str(values[name]) for name in act.params if values[name] is not None)
         state.acts[act.name, subject] = state.acts.get((act.name, subject), 0) + 1
     return changed
 
 
-def tell_fields(domain: Domain, act: Act, state: State, values: Mapping[str, Any]) -> dict[str, JSON]:
-    """The reply of an action with `tells`, computed in the state after it."""
-    fields: dict[str, JSON] = {}
+def result_values(domain: Domain, act: Act, state: State, values: Mapping[str, Any]) -> dict[str, JSON]:
+    """The values of an action's result fields, in the state after it."""
+    results: dict[str, JSON] = {}
     for each in act.result_fields:
         if each.value is not None:
-            fields[each.name] = json_value(domain, each.value.type.kind, each.value.run(state, values))
+            results[each.name] = json_value(domain, each.value.type.kind, each.value.run(state, values))
         else:
             given = next((values[name] for name in act.either.get(each.param, (each.param,)) if values[name] is not None), None)
             if given is not None:
-                fields[each.name] = given
-    return fields
+                results[each.name] = given
+    return results
 
 
 def settle(field: Field, value: Any) -> Any:
-    """A value as a row holds it; raises Refused if it is out of bounds."""
+    """A field's value, rounded as rows hold it; raises Refused if it is out of bounds."""
     if field.type.kind in ("whole", "real", "date"):
         if not abs(value) <= (MAX_DAYS if field.type.kind == "date" else MAX_NUMBER):
             raise Refused(f"{field.name.replace('_', ' ')} would be out of all bounds")

@@ -1,7 +1,7 @@
 """Names that every domain may use (people, towns, companies, streets), and English plurals and participles.
 
-One idea: first names and family names are joined to more people than any domain needs; which of them a domain knows is drawn by its
-name, once and for all, so that a domain's vocabulary is the same in every seed and small.
+One idea: a name combines two parts (first and family name), so short lists give more names than a domain needs. A domain's names are drawn
+by a fixed salt, so its vocabulary is small and the same in every seed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from synth.worlds.declarative.language.values import Words
 
 
 def _pairs(text: str) -> tuple[tuple[str, str], ...]:
-    """`Anna/安娜 Ben/本` as pairs."""
+    """Parses `Anna/安娜 Ben/本`."""
     return tuple((left, right) for left, _, right in (pair.partition("/") for pair in text.split()))
 
 
@@ -45,28 +45,24 @@ _PARTS = {
 }
 
 
+@cache
+def _all_names(kind: str) -> tuple[Words, ...]:
+    heads, gap_en, gap_zh, tails = _PARTS[kind]
+    return tuple(Words(en=f"{head[0]}{gap_en}{tail[0]}", zh=f"{head[1]}{gap_zh}{tail[1]}") for head in heads for tail in tails)
+
+
 @lru_cache(maxsize=4096)
 def names_of(kind: str, count: int, salt: str) -> tuple[Words, ...]:
-    """`count` different names of a list (all of it, where it has fewer), drawn by `salt`, in a fixed order."""
-    heads, gap_en, gap_zh, tails = _PARTS[kind]
-    pairs = [(head, tail) for head in range(len(heads)) for tail in range(len(tails))]
-    sample = random.Random(f"names/{salt}").sample(pairs, min(count, len(pairs)))
-    return tuple(
-        Words(en=f"{heads[head][0]}{gap_en}{tails[tail][0]}", zh=f"{heads[head][1]}{gap_zh}{tails[tail][1]}")
-        for head, tail in sorted(sample)
-    )
+    """`count` different names of a list (all, if it has fewer), drawn by `salt`, in the order of the list."""
+    names = _all_names(kind)
+    indices = random.Random(f"names/{salt}").sample(range(len(names)), min(count, len(names)))
+    return tuple(names[at] for at in sorted(indices))
 
 
 @cache
 def possible_names() -> dict[str, tuple[str, ...]]:
-    """Every name of every list, each spelling with both."""
-    names: dict[str, tuple[str, ...]] = {}
-    for heads, gap_en, gap_zh, tails in _PARTS.values():
-        for head in heads:
-            for tail in tails:
-                spellings = (f"{head[0]}{gap_en}{tail[0]}", f"{head[1]}{gap_zh}{tail[1]}")
-                names.update(dict.fromkeys(spellings, spellings))
-    return names
+    """Every spelling of every name of every list -> all spellings of that name."""
+    return {spelling: (name.en, name.zh) for kind in _PARTS for name in _all_names(kind) for spelling in (name.en, name.zh)}
 
 
 _IRREGULAR = dict(
@@ -95,11 +91,9 @@ _PARTICIPLES = dict(
         "refer/referred transfer/transferred defer/deferred admit/admitted "
         "permit/permitted submit/submitted swap/swapped drop/dropped ship/shipped stop/stopped plan/planned ban/banned top/topped "
         "enrol/enrolled cancel/cancelled label/labelled draw/drawn lift/lifted run/run cut/cut feed/fed meet/met quit/quit "
-        "relay/relaid win/won dig/dug hit/hit bid/bid sit/sat spin/spun relay/relayed"
+        "win/won dig/dug hit/hit bid/bid sit/sat spin/spun relay/relayed"
     )
 )
-
-
 _ONE_SYLLABLE = re.compile(r"[^aeiou]+[aeiou][bdgmnprt]")
 """Verbs that double their last letter: tag, stop."""
 

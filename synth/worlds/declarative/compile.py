@@ -1,8 +1,8 @@
 """Compiles a spec to a world class.
 
-One idea: tools, intents and wording are built once and stored in a class; the same values compile to the same class, from a small cache.
-The world of a shipped or generated spec has the spec's name; any other is named by its domain and content (`bakery@1a2b3c4d`), so a name
-always means the same world.
+One idea: tools, intents and wording are built once and stored in a class. Equal specs compile to the same class, from a small cache. The
+world of a shipped or generated spec has the spec's name; any other has its domain and a hash (`bakery@1a2b3c4d`), so a name always means
+the same world.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from synth.worlds.declarative.language.problems import Problem, SpecError
 from synth.worlds.declarative.language.resolve import resolve
 from synth.worlds.declarative.language.yaml_text import parse_file
 from synth.worlds.declarative.naming import public_callees, public_names
-from synth.worlds.declarative.tools import Callee, callees, found_key, get_name, list_name, listed_key, search_name
+from synth.worlds.declarative.tools import callees, found_key, get_name, list_name, listed_key, search_name
 
 VERSION = 4
-"""Bumped when the same spec gives other worlds."""
+"""Increased when the same spec compiles to a different world."""
 CACHED = 256
-"""Classes kept in memory, most of a megabyte each; a run over more domains compiles some of them again."""
+"""Classes in memory, almost a megabyte each; a run over more domains compiles some of them again."""
 
 _compiled: OrderedDict[tuple[str | None, str], type[SpecWorld]] = OrderedDict()
 
@@ -38,19 +38,19 @@ def compile_spec(raw: Any, *, name: str | None = None, where: str = "", files: P
     """The world of a spec's values.
 
     Args:
-        raw: what the YAML file says, as plain values.
-        name: of the world; None for its domain and content.
-        where: the file, for messages.
-        files: a folder with the world's `families.yaml` and `grounding.yaml`; None where its wording is in the spec.
+        raw: content of the YAML file, as plain values.
+        name: name of the world; None for its domain and hash.
+        where: the file, for error messages.
+        files: a folder with the world's `families.yaml` and `grounding.yaml`; None if its wording comes from the spec.
 
     Raises:
-        SpecError: everything that is wrong with it.
+        SpecError: with all problems of the spec.
     """
     domain = resolve(raw, where, is_worded=files is not None)
     key = (name, domain.digest)
     world = _compiled.get(key)
     if world is None:
-        world = _compiled[key] = _class(domain, raw, name or f"{domain.name}@{domain.digest[:8]}", where, files)
+        world = _compiled[key] = _build_class(domain, raw, name or f"{domain.name}@{domain.digest[:8]}", where, files)
         if len(_compiled) > CACHED:
             _compiled.popitem(last=False)
     else:
@@ -63,18 +63,18 @@ def compile_file(path: Path, *, name: str | None = None, files: Path | None = No
     return compile_spec(parse_file(path), name=name, where=str(path), files=files)
 
 
-def _class(domain: Domain, raw: Any, name: str, where: str, files: Path | None) -> type[SpecWorld]:
-    inside = callees(domain)
-    domain.public = public_names(domain, inside)
-    public_tools: dict[str, Callee] = public_callees(domain, inside, domain.public)
+def _build_class(domain: Domain, raw: Any, name: str, where: str, files: Path | None) -> type[SpecWorld]:
+    spec_callees = callees(domain)
+    domain.public = public_names(domain, spec_callees)
+    public_tools = public_callees(domain, spec_callees, domain.public)
     if run_python.TOOL.name in public_tools:
         clash = f"a tool would be called {run_python.TOOL.name}, as the one for programs is; take other verbs or a prefix"
         raise SpecError([Problem("naming", clash)], where)
-    mark = "" if name == domain.name else f"-{name.removeprefix(f'{domain.name}@')}"  # servers of two worlds are never one
+    suffix = "" if name == domain.name else f"-{name.removeprefix(f'{domain.name}@')}"  # two worlds never have the same server
     tools: tuple[Tool, ...] = tuple(
-        each.tool.model_copy(update={"world": name, "server": each.tool.server + mark}) for each in public_tools.values()
+        each.tool.model_copy(update={"world": name, "server": each.tool.server + suffix}) for each in public_tools.values()
     )
-    code = run_python.TOOL.model_copy(update={"world": name, "server": f"{domain.name}-python{mark}", "domain": domain.name})
+    code = run_python.TOOL.model_copy(update={"world": name, "server": f"{domain.name}-python{suffix}", "domain": domain.name})
     intents = intents_of(domain)
     try:
         refused = try_intents(domain, intents)
@@ -107,25 +107,26 @@ def _class(domain: Domain, raw: Any, name: str, where: str, files: Path | None) 
 
 
 def tool_words(domain: Domain) -> dict[str, tuple[str, ...]]:
-    """By tool, the words of a request that name its work."""
+    """By tool, words of a request that ask for it: those of the spec, else the usual ones."""
     words_of: dict[str, tuple[str, ...]] = {}
     for entity in domain.by_number:
         tools = entity.spec.tools
         words_of[get_name(entity)] = tuple(tools.get.words if tools.get else ()) or ("look up", "check", "查")
         usual = ("search", "find", "how many", "搜", "找", "多少")
         words_of[search_name(entity)] = tuple(tools.search.words if tools.search else ()) or usual
+        usual_of_list = ("list", f"all {entity.plural}", "所有", "列出")
         for owner in entity.owners():
-            usual_of_list = ("list", f"all {entity.plural}", "所有", "列出")
             words_of[list_name(entity, owner)] = tuple(tools.list.words if tools.list else ()) or usual_of_list
     for act in domain.acts.values():
         english = act.spec.verb.en.partition("_")[0].strip()
         chinese = act.spec.verb.zh.partition("_")[0] or act.spec.verb.zh.partition("_")[2]
         words_of[act.name] = tuple(act.spec.words) or (english.lower(), chinese)
-    outside = {domain.public[name].tool: words for name, words in words_of.items() if name in domain.public}
-    return {**outside, run_python.TOOL.name: ("calculate", "compute", "work out", "算")} if domain.spec.head.combined else outside
+    by_tool = {domain.public[name].tool: words for name, words in words_of.items() if name in domain.public}
+    return {**by_tool, run_python.TOOL.name: ("calculate", "compute", "work out", "算")} if domain.spec.head.combined else by_tool
 
 
 def proper_names(domain: Domain) -> dict[str, tuple[str, ...]]:
+    """Each spelling of a value of a name field or a guarded field -> all spellings of that value."""
     names: dict[str, tuple[str, ...]] = {}
     for entity in domain.by_number:
         for field in entity.fields.values():
@@ -136,7 +137,7 @@ def proper_names(domain: Domain) -> dict[str, tuple[str, ...]]:
 
 
 def units_of(domain: Domain) -> dict[str, str]:
-    """By field, the unit, if it is the same in every entity; also of the row counts in lists and searches."""
+    """Units of fields that have the same unit in every entity, and of the row counts in lists and searches."""
     by_name: dict[str, set[str]] = {}
     for entity in domain.by_number:
         for field in entity.fields.values():

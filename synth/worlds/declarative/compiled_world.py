@@ -1,7 +1,7 @@
-"""A compiled domain as a world: dispatch of calls, snapshots, changes.
+"""The world class of a compiled domain: calls, snapshots, changes, and drawing of slots.
 
-One idea: a class per domain, made by `compile.py`, holds everything that is the same in every seed; an instance is a seed's shared rows and
-an overlay (`state.py`), so that making, forking and resetting a world cost next to nothing.
+One idea: a class per domain (`compile.py`) holds everything that is the same in every seed. An instance has only the shared rows of its
+seed and an overlay (`state.py`), so it costs little to create, fork and reset a world.
 """
 
 from __future__ import annotations
@@ -27,17 +27,19 @@ _decode = json.JSONDecoder().decode
 
 
 class SpecWorld(StateWorld):
-    """A world of one spec."""
+    """A world of one spec.
+
+    source: the values that the spec was compiled from.
+    callees: the domain's tools, by public name; `run_python` of worlds with combined jobs is not among them.
+    person_names: proper names of the domain: each spelling -> all spellings.
+    unsolvable: intents that the world does not offer, because their tasks could not be solved, with the reason.
+    """
 
     domain: ClassVar[Domain]
     source: ClassVar[Any]
-    """The spec's values that it was compiled from."""
     callees: ClassVar[Mapping[str, Callee]]
-    """The tools of the domain; `run_python`, which worlds with combined jobs offer beside them, is none of these."""
     person_names: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """Proper names of the domain, each spelling with all of them."""
     unsolvable: ClassVar[Mapping[str, str]] = {}
-    """Intents whose tasks could not be solved, with the reason; the world does not offer them."""
 
     @classmethod
     def jobs(cls) -> tuple[Intent, ...]:
@@ -64,7 +66,7 @@ class SpecWorld(StateWorld):
         return callee.call(self.now, arguments)
 
     def state(self) -> dict[str, JSON]:
-        return self.now.whole()
+        return self.now.to_json()
 
     def snapshot(self) -> object:
         return self.now.snapshot()
@@ -80,16 +82,16 @@ class SpecWorld(StateWorld):
         return self.now.changes()
 
     def known_names(self) -> Mapping[str, tuple[str, ...]]:
-        """Proper names only; kinds and statuses are ordinary words of an answer, and facts guard them."""
+        """Proper names only: values of choices are ordinary words, and facts check them in answers."""
         return self.person_names
 
     @staticmethod
     def possible_names() -> Mapping[str, tuple[str, ...]]:
-        """The names of all lists that domains draw theirs from."""
+        """The names of all lists that domains draw from."""
         return possible_names()
 
     def slot_forms(self, intent: str, slots: Mapping[str, JSON]) -> frozenset[str]:
-        """Also the day as a call carries it."""
+        """Also the ISO dates of days, as calls contain them."""
         forms = set(super().slot_forms(intent, slots))
         for slot in self.intents[intent].slots:
             if slot.name in slots and isinstance(self.kinds[slot.kind], Date):
@@ -115,10 +117,12 @@ class SpecWorld(StateWorld):
         declared = self.intents[intent]
         assert isinstance(declared, SpecIntent)
         slots = declared.draw(self.now, names, given, rng)
-        return slots if slots is not None else self._at_random(declared, names, given, rng)
+        return slots if slots is not None else self._draw_random_slots(declared, names, given, rng)
 
-    def _at_random(self, intent: SpecIntent, names: frozenset[str], given: Mapping[str, JSON], rng: random.Random) -> dict[str, JSON]:
-        """Random values if nothing in this seed fits: the caller finds that they cannot be solved, and takes another seed."""
+    def _draw_random_slots(
+        self, intent: SpecIntent, names: frozenset[str], given: Mapping[str, JSON], rng: random.Random
+    ) -> dict[str, JSON]:
+        """Random values if no rows of this seed fit: the caller finds that they cannot be solved, and takes another seed."""
         out: dict[str, JSON] = {}
         for slot in intent.slots:
             if slot.name not in names:

@@ -1,7 +1,7 @@
-"""What the tools of a domain and their parameters are called from outside: `get_loan(loan)`, `loanFetch(loanId)`, `acme_find_loans(...)`.
+"""Public names of a domain's tools and their parameters: `get_loan(loan)`, `loanFetch(loanId)`, `acme_find_loans(...)`.
 
-One idea: inside, everything goes by the names that the spec gives (`get_loan`, `loan`); only what leaves (tools, plans) and what comes in
-(calls) is put into the style that `naming` asks for. A domain that asks for nothing is called from outside as from inside.
+One idea: inside, everything has the names of the spec (`get_loan`, `loan`). Tools and plans (which go to callers) and calls (which come
+from callers) use the style of the spec's `naming`. Without `naming`, public names are those of the spec.
 """
 
 from __future__ import annotations
@@ -9,30 +9,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from synth.worlds.declarative.domain import Domain, Entity, key_of
+from synth.worlds.declarative.domain import Domain, key_of
 from synth.worlds.declarative.language.spec_schema import Naming
 from synth.worlds.declarative.tools import Callee, get_name, list_name, search_name
 
 
 @dataclass(frozen=True, slots=True)
-class Public:
-    """A tool's name outside, and its parameters' by their names inside."""
+class PublicName:
+    """The public name of a tool. arguments: public names of its parameters, by their names in the spec."""
 
     tool: str
     arguments: Mapping[str, str]
 
 
-def public_names(domain: Domain, inside: Mapping[str, Callee]) -> dict[str, Public]:
-    """By a tool's name inside. Where two tools, or two parameters of one, would be called the same, the inner names stay."""
+def public_names(domain: Domain, inside: Mapping[str, Callee]) -> dict[str, PublicName]:
+    """Public names by a tool's name in the spec. If two tools, or two parameters of a tool, would get one name, all keep theirs."""
     style = domain.spec.head.naming
-    tools = {**{name: _apply_case(style, name) for name in domain.acts}, **_reading(domain, style)}
+    tools = {**{name: _apply_case(style, name) for name in domain.acts}, **_reading_tools(domain, style)}
     if len({tools[name] for name in inside}) < len(inside):
         tools = {}
-    return {name: Public(tools.get(name, name), _arguments(style, callee, name in domain.acts)) for name, callee in inside.items()}
+    return {name: PublicName(tools.get(name, name), _arguments(style, callee, name in domain.acts)) for name, callee in inside.items()}
 
 
-def public_callees(domain: Domain, inside: Mapping[str, Callee], names: Mapping[str, Public]) -> dict[str, Callee]:
-    """The tools under their names outside."""
+def public_callees(domain: Domain, inside: Mapping[str, Callee], names: Mapping[str, PublicName]) -> dict[str, Callee]:
+    """The tools by their public names."""
     by_name = {}
     for name, callee in inside.items():
         public = names[name]
@@ -43,40 +43,30 @@ def public_callees(domain: Domain, inside: Mapping[str, Callee], names: Mapping[
         }
         tool = callee.tool.model_copy(update={"name": public.tool, "parameters": parameters})
         arguments = {public.arguments[key]: argument for key, argument in callee.arguments.items()}
-        has_style = any(key != outside for key, outside in public.arguments.items())
-        by_name[public.tool] = Callee(
-            tool, arguments, callee.work, {outside: key for key, outside in public.arguments.items()} if has_style else None
-        )
+        inside_names = {outside: key for key, outside in public.arguments.items()}
+        is_renamed = any(key != outside for outside, key in inside_names.items())
+        by_name[public.tool] = Callee(tool, arguments, callee.work, inside_names if is_renamed else None)
     return by_name
 
 
-def _reading(domain: Domain, style: Naming) -> dict[str, str]:
+def _reading_tools(domain: Domain, style: Naming) -> dict[str, str]:
     names: dict[str, str] = {}
     for entity in domain.by_number:
-        names[get_name(entity)] = _join_words(style, style.get, entity.name)
-        names[search_name(entity)] = _join_words(style, style.search, key_of(entity))
-        for owner in entity.owners():
-            names[list_name(entity, owner)] = _list_name(style, entity, owner.name)
-        for view, inside in (("get", get_name(entity)), ("search", search_name(entity)), ("list", _only_list(entity))):
+        get, search, lists = get_name(entity), search_name(entity), [list_name(entity, owner) for owner in entity.owners()]
+        names[get] = _join_words(style, style.get, entity.name)
+        names[search] = _join_words(style, style.search, key_of(entity))
+        for owner, inside in zip(entity.owners(), lists, strict=True):
+            names[inside] = _join_words(style, style.list, key_of(entity), f"_of_{owner.name}")
+        for view, inside in (("get", get), ("search", search), ("list", lists[0] if lists else "")):
             tool_spec = getattr(entity.spec.tools, view)
             if tool_spec is not None and tool_spec.name is not None and inside:
                 names[inside] = tool_spec.name
     return names
 
 
-def _only_list(entity: Entity) -> str:
-    """The name inside of the list of the first owner."""
-    return next((list_name(entity, owner) for owner in entity.owners()), "")
-
-
-def _list_name(style: Naming, entity: Entity, owner: str) -> str:
-    if style.order == "noun_first":
-        return _apply_case(style, f"{key_of(entity)}_{style.list}_of_{owner}")
-    return _apply_case(style, f"{style.list}_{key_of(entity)}_of_{owner}")
-
-
-def _join_words(style: Naming, verb: str, noun: str) -> str:
-    return _apply_case(style, f"{noun}_{verb}" if style.order == "noun_first" else f"{verb}_{noun}")
+def _join_words(style: Naming, verb: str, noun: str, ending: str = "") -> str:
+    words = f"{noun}_{verb}" if style.order == "noun_first" else f"{verb}_{noun}"
+    return _apply_case(style, words + ending)
 
 
 def _apply_case(style: Naming, name: str) -> str:
@@ -90,7 +80,7 @@ def _camel(name: str) -> str:
 
 
 def _arguments(style: Naming, callee: Callee, is_act: bool) -> dict[str, str]:
-    """Outer names of a tool's parameters."""
+    """Public names of a tool's parameters."""
     names: dict[str, str] = {}
     ids = [key for key, argument in callee.arguments.items() if argument.is_id]
     for key in callee.arguments:

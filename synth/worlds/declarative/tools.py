@@ -1,23 +1,23 @@
 """The tools of a domain: their signatures, and what a call does after its arguments are checked (`arguments.py`).
 
-One idea: all that does not depend on the state is computed when the domain is compiled: how each argument is checked, how each row is
-written, which index a search uses.
+One idea: everything that does not depend on the state is computed at compile time: checks of arguments, fields of a shown row, indices of a
+search.
 
-Reading tools are implied: `get_loan`, `search_loans` (equality, `min_`/`max_`, sort, limit), `list_loans_of_member` for owned rows.
-Every action is a tool of its own (`acting.py`).
+Entities have reading tools: `get_loan`, `search_loans` (equality, `min_`/`max_`, sort, limit), and `list_loans_of_member` for each owner.
+Every action has a tool (`acting.py`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 from storage.records import JSON, Tool
 from synth.worlds.arguments import BadArgument, compile_checker
 from synth.worlds.base import Observation
-from synth.worlds.declarative.acting import Refused, defaults_of, failing, perform, tell_fields
+from synth.worlds.declarative.acting import Refused, defaults_of, find_error, perform, result_values
 from synth.worlds.declarative.arguments import BAD, Argument, choice_argument, filter_argument, id_argument, number_argument, param_argument
 from synth.worlds.declarative.domain import Act, Domain, Entity, Field, filter_name, key_of
 from synth.worlds.declarative.language import schema
@@ -25,19 +25,20 @@ from synth.worlds.declarative.language.spec_schema import GetTool, ListTool, Sea
 from synth.worlds.declarative.state import Row, State, shown_value
 
 LIST_LIMIT = 20
-"""The most rows that a list of one owner shows."""
+"""Most rows that a list of one owner shows."""
 View = Literal["get", "list", "search"]
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-"""As `json.dumps` with these options, which would build an encoder for every call."""
+"""`json.dumps` with these options would build an encoder for every call."""
 Work = Callable[[State, dict[str, Any]], str]
 """(state, checked values) -> JSON text; raises Refused."""
 
 
 class Callee:
-    """A tool that can be called.
+    """A tool with the code that executes its calls.
 
     arguments: by the names that callers use.
-    inside: name inside the domain, by the caller's name of an argument; empty where they are the same.
+    work: executes a call.
+    inside: names in the spec, by the names that callers use; None if they are the same.
     """
 
     def __init__(self, tool: Tool, arguments: Mapping[str, Argument], work: Work, inside: Mapping[str, str] | None = None) -> None:
@@ -75,18 +76,18 @@ def error_observation(text: str) -> Observation:
 # ---- rows as text -----------------------------------------------------------------------------------------------------------------
 
 
-class Writer:
-    """Writes rows of one entity as JSON text, as `get`, `list` and `search` show them. Rows of a fresh world whose derived fields follow
-    from nothing else are written once."""
+class RowWriter:
+    """Writes rows of one entity as JSON text for `get`, `list` and `search`. The text of an unchanged row is cached if its fields depend on
+    no other row."""
 
     def __init__(self, domain: Domain, entity: Entity) -> None:
-        self.domain, self.entity, self._key = domain, entity, domain.id_key(entity)
+        self.domain, self.entity, self._id_key = domain, entity, domain.id_key(entity)
         self._fields = {view: view_fields(entity, view) for view in ("get", "list", "search")}
-        self._keeps = {view: not any(map(_looks_beyond, fields)) for view, fields in self._fields.items()}
+        self._is_cached = {view: not any(map(_reads_other_rows, fields)) for view, fields in self._fields.items()}
 
     def text(self, state: State, key: str, row: Row, view: View) -> str:
         number, fields = self.entity.number, self._fields[view]
-        if not self._keeps[view] or key in state.changed.get(number, ()):
+        if not self._is_cached[view] or key in state.changed.get(number, ()):
             return self._write_row(state, key, row, fields)
         texts = state.base.table(number).texts
         text = texts.get((key, fields))
@@ -94,21 +95,26 @@ class Writer:
             text = texts[key, fields] = self._write_row(state, key, row, fields)
         return text
 
+    def list_text(self, state: State, pairs: Sequence[tuple[str, Row]], view: View, limit: int, count_key: str | None) -> str:
+        """The first `limit` rows as a JSON list, in an object with the number of all rows; if `count_key` is None, only the list."""
+        rows = ",".join(self.text(state, key, row, view) for key, row in pairs[:limit])
+        return f"[{rows}]" if count_key is None else f'{{"{count_key}":{len(pairs)},"rows":[{rows}]}}'
+
     def _write_row(self, state: State, key: str, row: Row, fields: Iterable[Field]) -> str:
         values = {each.name: shown_value(self.domain, each, value_of(state, row, each)) for each in fields}
-        return _encode({self._key: key, **values})
+        return _encode({self._id_key: key, **values})
 
 
 def view_fields(entity: Entity, view: View) -> tuple[Field, ...]:
-    """The fields that a reading tool shows: `shows` of the spec; by default, all for `get`, and all but details for the others."""
+    """The fields that a reading tool shows: `shows` of the spec; by default all for `get`, and all but details for the other tools."""
     spec = getattr(entity.spec.tools, view)
     if spec is not None and spec.shows:
         return tuple(entity.fields[name] for name in spec.shows)
     return tuple(each for each in entity.fields.values() if view == "get" or not each.spec.detail)
 
 
-def _looks_beyond(field: Field) -> bool:
-    """Whether a derived field follows from other rows."""
+def _reads_other_rows(field: Field) -> bool:
+    """Whether the value of a derived field depends on other rows."""
     return field.derived is not None and bool(field.derived.reads or field.derived.counts)
 
 
@@ -138,11 +144,11 @@ def _tool(
     )
 
 
-def getter(domain: Domain, entity: Entity, writer: Writer) -> Callee:
+def getter(domain: Domain, entity: Entity, writer: RowWriter) -> Callee:
     arguments = {entity.name: id_argument(entity, entity.name)}
     spec = entity.spec.tools.get or GetTool()
-    about = spec.about or f"Everything about {_one(entity.noun.en)}."
-    tool = _tool(domain, f"get_{entity.name}", about, arguments, entity.spec.group)
+    about = spec.about or f"Everything about {_with_article(entity.noun.en)}."
+    tool = _tool(domain, get_name(entity), about, arguments, entity.spec.group)
     number, name = entity.number, entity.name
 
     def work(state: State, values: dict[str, Any]) -> str:
@@ -152,19 +158,19 @@ def getter(domain: Domain, entity: Entity, writer: Writer) -> Callee:
     return Callee(tool, arguments, work)
 
 
-def lister(domain: Domain, entity: Entity, owner: Field, writer: Writer) -> Callee:
-    """All rows that belong to one owner."""
+def lister(domain: Domain, entity: Entity, owner: Field, writer: RowWriter) -> Callee:
+    """The tool that lists the rows of one owner."""
     of = domain.entities[owner.type.entity]
     arguments = {owner.name: id_argument(of, owner.name)}
     spec = entity.spec.tools.list or ListTool()
-    about = spec.about or f"All {entity.plural} of {_one(of.noun.en)}."
+    about = spec.about or f"All {entity.plural} of {_with_article(of.noun.en)}."
     tool = _tool(domain, list_name(entity, owner), about, arguments, entity.spec.group)
-    number, place, key_name, counted = entity.number, owner.place, owner.name, listed_key(entity)
+    number, place, owner_name = entity.number, owner.place, owner.name
+    count_key = None if spec.bare else listed_key(entity)
 
     def work(state: State, values: dict[str, Any]) -> str:
-        pairs = state.select(number, ((place, values[key_name]),))
-        rows = ",".join(writer.text(state, key, row, "list") for key, row in pairs[:LIST_LIMIT])
-        return f"[{rows}]" if spec.bare else f'{{"{counted}":{len(pairs)},"rows":[{rows}]}}'
+        pairs = state.select(number, ((place, values[owner_name]),))
+        return writer.list_text(state, pairs, "list", LIST_LIMIT, count_key)
 
     return Callee(tool, arguments, work)
 
@@ -192,15 +198,16 @@ def search_name(entity: Entity) -> str:
 
 
 def sorts(entity: Entity) -> dict[str, tuple[Field, bool]]:
-    """Orders of a search by name: the field, and whether the largest comes first."""
+    """Orders of a search: name -> field, and whether its largest value comes first."""
     return {f"{each.name}_{order}": (each, order == "desc") for each in entity.fields.values() for order in each.superlatives()}
 
 
 class Search:
-    """The search of an entity, without the writing of its rows.
+    """The search of an entity.
 
-    arguments: by name, how each is checked.
-    orders: by name, the field and whether its largest value comes first.
+    filters: fields by the name of their argument.
+    orders: field, and whether its largest value comes first, by the name of the order.
+    arguments: filters, order and limit, by name.
     """
 
     def __init__(self, domain: Domain, entity: Entity) -> None:
@@ -221,33 +228,27 @@ class Search:
         pairs = state.select(self.entity.number, [(self._equal[name], value) for name, value in values.items() if name in self._equal])
         for name, field in self._others.items():
             if name in values:
-                pairs = _bounded(state, pairs, field, values[name])
+                pairs = _filter_rows(state, pairs, field, values[name])
         order = values.get("sort", self.spec.sort)
         if order is not None:
             field, is_descending = self.orders[order]
-            place = field.place
-            if place >= 0:
-                pairs = sorted(pairs, key=lambda pair: pair[1][place], reverse=is_descending)
-            else:
-                pairs = sorted(pairs, key=lambda pair: value_of(state, pair[1], field), reverse=is_descending)
+            pairs = sorted(pairs, key=lambda pair: value_of(state, pair[1], field), reverse=is_descending)
         return pairs
 
 
-def searcher(domain: Domain, entity: Entity, writer: Writer) -> Callee:
-    search, counted = Search(domain, entity), found_key(entity)
-    spec = search.spec
+def searcher(domain: Domain, entity: Entity, writer: RowWriter) -> Callee:
+    search = Search(domain, entity)
+    spec, count_key = search.spec, None if search.spec.bare else found_key(entity)
     about = spec.about or f"Searches {entity.plural}, and counts all that fit."
     tool = _tool(domain, search_name(entity), about, search.arguments, entity.spec.group)
 
     def work(state: State, values: dict[str, Any]) -> str:
-        pairs = search.find(state, values)
-        rows = ",".join(writer.text(state, key, row, "search") for key, row in pairs[: values.get("limit", spec.limit)])
-        return f"[{rows}]" if spec.bare else f'{{"{counted}":{len(pairs)},"rows":[{rows}]}}'
+        return writer.list_text(state, search.find(state, values), "search", values.get("limit", spec.limit), count_key)
 
     return Callee(tool, search.arguments, work)
 
 
-def _bounded(state: State, pairs: list[tuple[str, Row]], field: Field, bound: Any) -> list[tuple[str, Row]]:
+def _filter_rows(state: State, pairs: list[tuple[str, Row]], field: Field, bound: Any) -> list[tuple[str, Row]]:
     if field.filter == "max":
         return [pair for pair in pairs if value_of(state, pair[1], field) <= bound]
     if field.filter == "min":
@@ -267,20 +268,20 @@ def actor(domain: Domain, act: Act) -> Callee:
     defaults = defaults_of(act)
 
     def work(state: State, values: dict[str, Any]) -> str:
-        whole = {**defaults, **values}
-        problem = failing(domain, act, state, whole)
-        if problem is not None:
-            raise Refused(problem)
+        params = {**defaults, **values}
+        error = find_error(domain, act, state, params)
+        if error is not None:
+            raise Refused(error)
+        rows = perform(domain, act, state, params)
         if act.result_fields:
-            perform(domain, act, state, whole)
-            return _encode(tell_fields(domain, act, state, whole))
-        called = domain.public[act.name].tool if domain.public else act.name
-        return f'{{"done":"{called}","rows":{_encode(perform(domain, act, state, whole))}}}'
+            return _encode(result_values(domain, act, state, params))
+        public_name = domain.public[act.name].tool if domain.public else act.name
+        return f'{{"done":"{public_name}","rows":{_encode(rows)}}}'
 
     return Callee(tool, arguments, work)
 
 
-def _one(noun: str) -> str:
+def _with_article(noun: str) -> str:
     """`a loan`, `an account`."""
     return f"an {noun}" if noun[0] in "aeioAEIO" else f"a {noun}"
 
@@ -289,16 +290,16 @@ def _describe(act: Act) -> str:
     verb = act.spec.verb.en
     rows = (param for param in act.params.values() if isinstance(param.spec, schema.RefParam) and not param.is_person)
     first = next(rows, None) if act.on is None else None
-    target = f" {_one(act.on.noun.en)}" if act.on is not None else f" {_one(first.label.en)}" if first is not None else ""
+    target = f" {_with_article(act.on.noun.en)}" if act.on is not None else f" {_with_article(first.label.en)}" if first is not None else ""
     text = verb.replace("_", target.strip() or "it") if "_" in verb else verb + target
     return f"{text[:1].upper()}{text[1:]}."
 
 
 def callees(domain: Domain) -> dict[str, Callee]:
-    """All tools of a domain by name: what reads, entity by entity, then what acts."""
+    """All tools of a domain by their names in the spec: reading tools by entity, then actions."""
     result: list[Callee] = []
     for entity in domain.by_number:
-        writer = Writer(domain, entity)
+        writer = RowWriter(domain, entity)
         if "get" in entity.spec.tools:
             result.append(getter(domain, entity, writer))
         result += [lister(domain, entity, owner, writer) for owner in entity.owners()]

@@ -21,7 +21,7 @@ from synth.worlds.declarative.intents.base import KindedSlot, PlanDraft, Slots, 
 from synth.worlds.declarative.intents.row_references import Phrase, find_by_name, owner_phrases, pick_filters, pick_orders
 from synth.worlds.declarative.language.spec_schema import DEFAULT_LIMIT, MAX_LIMIT
 from synth.worlds.declarative.state import State
-from synth.worlds.declarative.tools import LIST_LIMIT, Callee, Writer, list_name, lister, search_name, searcher
+from synth.worlds.declarative.tools import LIST_LIMIT, Callee, RowWriter, list_name, lister, search_name, searcher
 
 MIN_ROWS = 3
 _OWNERS, _SEARCHES = 12, 8
@@ -87,11 +87,11 @@ class OwnedRows(RowList):
 
     @cached_property
     def _list(self) -> Callee:
-        return lister(self.domain, self.entity, self.owner, Writer(self.domain, self.entity))
+        return lister(self.domain, self.entity, self.owner, RowWriter(self.domain, self.entity))
 
     @cached_property
     def _search(self) -> Callee:
-        return searcher(self.domain, self.owner_entity, Writer(self.domain, self.owner_entity))
+        return searcher(self.domain, self.owner_entity, RowWriter(self.domain, self.owner_entity))
 
     def propose(self, state: State, given: Slots, rng: random.Random) -> Iterator[dict[str, JSON]]:
         return islice(self._fitting(state, rng), _OWNERS)
@@ -137,7 +137,7 @@ class FirstRows(RowList):
 
     @cached_property
     def _search(self) -> Callee:
-        return searcher(self.domain, self.entity, Writer(self.domain, self.entity))
+        return searcher(self.domain, self.entity, RowWriter(self.domain, self.entity))
 
     def propose(self, state: State, given: Slots, rng: random.Random) -> Iterator[dict[str, JSON]]:
         for kind in islice(random_order(list(self.kind.words) * _SEARCHES, rng), _SEARCHES):

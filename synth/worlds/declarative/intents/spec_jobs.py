@@ -15,7 +15,7 @@ from typing import Any
 from storage.records import JSON, Fact, Language
 from synth.text.slot_kinds import Date, Quantity, SlotKind, Vocabulary
 from synth.worlds.base import Solution, Unsolvable
-from synth.worlds.declarative.acting import defaults_of, failing, perform, tell_fields
+from synth.worlds.declarative.acting import defaults_of, find_error, perform, result_values
 from synth.worlds.declarative.domain import Domain, Entity, Field, json_value
 from synth.worlds.declarative.intents.base import (
     PlanDraft,
@@ -288,12 +288,12 @@ class _Walk:
         act = step.act
         given = {name: self._value(argument) for name, argument in step.given.items() if self._is_given(argument)}
         values = defaults_of(act) | given
-        problem = failing(self.domain, act, self.state, values)
+        problem = find_error(self.domain, act, self.state, values)
         if problem is not None:
             raise misfit(problem)
         self.draft.add_call(act.name, **{name: json_value(self.domain, act.params[name].type.kind, value) for name, value in given.items()})
         perform(self.domain, act, self.state, values)
-        self.results[act.name] = tell_fields(self.domain, act, self.state, values)
+        self.results[act.name] = result_values(self.domain, act, self.state, values)
         self.answers.append(reply(self.domain, act, values, self.language, step.words))
 
     def _choose(self, step: Choose) -> None:
