@@ -69,7 +69,7 @@ def _error(message: str) -> Observation:
 class CityWorld(CityBased):
     name = "city"
     files = Path(__file__).parent
-    version = 3
+    version = 4
     tools: ClassVar[tuple[Tool, ...]] = TOOLS
     intents: ClassVar[Mapping[str, Intent]] = INTENTS
     kinds: ClassVar[Mapping[str, SlotKind]] = KINDS

@@ -26,7 +26,7 @@ from synth.worlds.declarative.language.yaml_text import parse_file
 from synth.worlds.declarative.naming import public_callees, public_names
 from synth.worlds.declarative.tools import callees, found_key, get_name, list_name, listed_key, search_name
 
-VERSION = 4
+VERSION = 5
 """Increased when the same spec compiles to a different world."""
 CACHED = 256
 """Classes in memory, almost a megabyte each; a run over more domains compiles some of them again."""
