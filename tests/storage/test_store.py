@@ -328,7 +328,7 @@ def test_paths_that_cannot_be_stores_are_refused(tmp_path, name, words):
 
 def test_the_folder_that_one_is_in_is_no_store_unless_it_is_one_already(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(BadInput, match="a folder of its own"):
+    with pytest.raises(BadInput, match="needs a separate folder"):
         Store("")
     store = Store(tmp_path)
     store.commit([write(store, "policies", policy("p"))])
