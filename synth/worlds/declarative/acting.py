@@ -64,11 +64,11 @@ def perform(domain: Domain, act: Act, state: State, values: Mapping[str, Any]) -
             cells[place] = cells.get(place, state.row(entity, key)[place]) + change
     for (entity, _), cells in changes.items():
         fields = domain.by_number[entity].stored
-        cells.update({place: settle(fields[place], value) for place, value in cells.items()})
+        cells.update({place: stored_value(fields[place], value) for place, value in cells.items()})
     rows = []
     for creation in act.creations:
         created = domain.by_number[creation.entity]
-        row = tuple(settle(each, value.run(state, values)) for each, value in zip(created.stored, creation.values, strict=True))
+        row = tuple(stored_value(each, value.run(state, values)) for each, value in zip(created.stored, creation.values, strict=True))
         key = state.new_id(created, row)
         if key is None:
             raise Refused(f"no room for another {created.noun.en}")
@@ -100,7 +100,7 @@ def result_values(domain: Domain, act: Act, state: State, values: Mapping[str, A
     return results
 
 
-def settle(field: Field, value: Any) -> Any:
+def stored_value(field: Field, value: Any) -> Any:
     """A field's value, rounded as rows hold it; raises Refused if it is out of bounds."""
     if field.type.kind in ("whole", "real", "date"):
         if not abs(value) <= (MAX_DAYS if field.type.kind == "date" else MAX_NUMBER):

@@ -17,7 +17,7 @@ from synth.worlds.declarative.intents.questions import BestQuestion, CountQuesti
 from synth.worlds.declarative.intents.row_references import BestReference, OwnedReference, RowReference
 from synth.worlds.declarative.intents.spec_jobs import ScriptedIntent
 from synth.worlds.declarative.language.problems import Problem
-from synth.worlds.declarative.state import State, open_base
+from synth.worlds.declarative.state import State, fresh_state
 
 SEEDS = (0, 1, 2, 4)
 """Training seeds in which intents are tried. Basic intents (an action by ids, a rule that forbids it, an intent of the spec) need one seed
@@ -27,7 +27,7 @@ in which they can be solved; the others are tried in the first one to three seed
 def try_intents(domain: Domain, intents: Sequence[SpecIntent]) -> dict[str, str]:
     """The intents that are not admitted, by name, with the reason."""
     refused: dict[str, str] = {}
-    states = [State(open_base(domain, seed)) for seed in SEEDS]
+    states = [State(fresh_state(domain, seed)) for seed in SEEDS]
     rng = random.Random(17)
     for intent in intents:
         is_basic = isinstance(intent, ScriptedIntent) or (

@@ -24,7 +24,7 @@ from synth.worlds.declarative.language.problems import Problem, SpecError
 from synth.worlds.declarative.language.resolve import resolve
 from synth.worlds.declarative.language.yaml_text import parse_file
 from synth.worlds.declarative.naming import public_callees, public_names
-from synth.worlds.declarative.tools import callees, found_key, get_name, list_name, listed_key, search_name
+from synth.worlds.declarative.tools import callees, get_name, list_count_key, list_name, search_count_key, search_name
 
 VERSION = 5
 """Increased when the same spec compiles to a different world."""
@@ -144,7 +144,7 @@ def units_of(domain: Domain) -> dict[str, str]:
             is_money = isinstance(field.spec, schema.MoneyField)
             unit = domain.spec.head.currency if is_money else getattr(field.spec, "unit", "")
             by_name.setdefault(field.name, set()).add(unit if isinstance(field.spec, schema.IntegerField) or unit != "count" else "")
-        by_name[found_key(entity)] = by_name[listed_key(entity)] = {"count"}
+        by_name[search_count_key(entity)] = by_name[list_count_key(entity)] = {"count"}
     for action in domain.spec.actions.values():
         for name, field_of_reply in action.tells.items():
             if field_of_reply.unit is not None:

@@ -19,7 +19,7 @@ from synth.worlds.declarative.domain import Domain
 from synth.worlds.declarative.intents.acts import ActIntent
 from synth.worlds.declarative.intents.base import SpecIntent, StateWorld
 from synth.worlds.declarative.intents.computing import ComputeIntent
-from synth.worlds.declarative.state import State, open_base
+from synth.worlds.declarative.state import State, fresh_state
 from synth.worlds.declarative.tools import Callee, error_observation
 from synth.worlds.run_python import missing, run_python
 
@@ -49,7 +49,7 @@ class SpecWorld(StateWorld):
 
     def reset(self, seed: int) -> None:
         self.seed = seed
-        self.now = State(open_base(self.domain, seed))
+        self.now = State(fresh_state(self.domain, seed))
 
     def call(self, tool: str, arguments: str | Mapping[str, JSON]) -> Observation:
         callee = self.callees.get(tool)

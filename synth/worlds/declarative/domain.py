@@ -51,9 +51,8 @@ class Field:
 
     def superlatives(self) -> dict[str, Words]:
         """Order (`asc`, `desc`) -> superlative of the row that this order puts first; empty if rows are not ordered by the field."""
-        if not isinstance(self.spec, (schema.IntegerField, schema.NumberField, schema.MoneyField, schema.DateField, schema.TimeField)):
-            return {}
-        if self.spec.detail:
+        orderable = (schema.IntegerField, schema.NumberField, schema.MoneyField, schema.DateField, schema.TimeField)
+        if self.spec.detail or not isinstance(self.spec, orderable):
             return {}
         is_usual = self.spec.type != "money" or self.name.endswith(PRICE_WORDS)
         usual = _SUPERLATIVES.get(self.spec.type, {}) if is_usual else {}
@@ -237,7 +236,7 @@ class Domain:
     by_number: entities by their number.
     public: names of tools and parameters for callers (`naming.py`), by their names in the spec.
     kinds: cache of slot kinds by name.
-    jobs: the intents that the spec defines (`job_steps.py`).
+    jobs: the intents that the spec defines (`language/job_steps.py`).
     """
 
     name: str
@@ -272,15 +271,15 @@ def is_searched(entity: Entity, filters: Sequence[Field]) -> bool:
     return "search" in entity.spec.tools and all(each.filter == "equal" for each in filters)
 
 
-def listing_for(entity: Entity, filters: Sequence[Field]) -> Field | None:
+def listing_owner(entity: Entity, filters: Sequence[Field]) -> Field | None:
     """The owner field whose list shows all rows with given values of these fields; None if there is none."""
     if any(each.spec.detail for each in filters):
         return None
     return next((each for each in entity.owners() if each in filters), None)
 
 
-def key_of(entity: Entity) -> str:
-    """The plural of an entity's name, for tools."""
+def plural_key(entity: Entity) -> str:
+    """The plural of an entity's name, as names of tools and keys of their results contain it."""
     return plural_of(entity.name)
 
 

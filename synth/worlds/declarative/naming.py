@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from synth.worlds.declarative.domain import Domain, key_of
+from synth.worlds.declarative.domain import Domain, plural_key
 from synth.worlds.declarative.language.spec_schema import Naming
 from synth.worlds.declarative.tools import Callee, get_name, list_name, search_name
 
@@ -54,9 +54,9 @@ def _reading_tools(domain: Domain, style: Naming) -> dict[str, str]:
     for entity in domain.by_number:
         get, search, lists = get_name(entity), search_name(entity), [list_name(entity, owner) for owner in entity.owners()]
         names[get] = _join_words(style, style.get, entity.name)
-        names[search] = _join_words(style, style.search, key_of(entity))
+        names[search] = _join_words(style, style.search, plural_key(entity))
         for owner, inside in zip(entity.owners(), lists, strict=True):
-            names[inside] = _join_words(style, style.list, key_of(entity), f"_of_{owner.name}")
+            names[inside] = _join_words(style, style.list, plural_key(entity), f"_of_{owner.name}")
         for view, inside in (("get", get), ("search", search), ("list", lists[0] if lists else "")):
             tool_spec = getattr(entity.spec.tools, view)
             if tool_spec is not None and tool_spec.name is not None and inside:

@@ -52,7 +52,7 @@ class Table:
         return index
 
 
-class Base:
+class FreshState:
     """The rows of a fresh world of one seed. tables: by entity number; None until `table` draws it."""
 
     def __init__(self, domain: Domain, seed: int) -> None:
@@ -170,8 +170,8 @@ def number_steps(low: float, high: float, step: float) -> tuple[float, ...]:
 
 
 @lru_cache(maxsize=CACHED_SEEDS)
-def open_base(domain: Domain, seed: int) -> Base:
-    return Base(domain, seed)
+def fresh_state(domain: Domain, seed: int) -> FreshState:
+    return FreshState(domain, seed)
 
 
 class State:
@@ -184,7 +184,7 @@ class State:
 
     __slots__ = ("acts", "base", "changed", "counters")
 
-    def __init__(self, base: Base) -> None:
+    def __init__(self, base: FreshState) -> None:
         self.base = base
         self.changed: dict[int, dict[str, Row]] = {}
         self.acts: dict[tuple[str, str], int] = {}

@@ -19,7 +19,7 @@ from synth.worlds.arguments import BadArgument, compile_checker
 from synth.worlds.base import Observation
 from synth.worlds.declarative.acting import Refused, defaults_of, find_error, perform, result_values
 from synth.worlds.declarative.arguments import BAD, Argument, choice_argument, filter_argument, id_argument, number_argument, param_argument
-from synth.worlds.declarative.domain import Act, Domain, Entity, Field, filter_name, key_of
+from synth.worlds.declarative.domain import Act, Domain, Entity, Field, filter_name, plural_key
 from synth.worlds.declarative.language import schema
 from synth.worlds.declarative.language.spec_schema import GetTool, ListTool, SearchTool
 from synth.worlds.declarative.state import Row, State, shown_value
@@ -145,6 +145,7 @@ def _tool(
 
 
 def getter(domain: Domain, entity: Entity, writer: RowWriter) -> Callee:
+    """The tool that shows one row."""
     arguments = {entity.name: id_argument(entity, entity.name)}
     spec = entity.spec.tools.get or GetTool()
     about = spec.about or f"Everything about {_with_article(entity.noun.en)}."
@@ -166,7 +167,7 @@ def lister(domain: Domain, entity: Entity, owner: Field, writer: RowWriter) -> C
     about = spec.about or f"All {entity.plural} of {_with_article(of.noun.en)}."
     tool = _tool(domain, list_name(entity, owner), about, arguments, entity.spec.group)
     number, place, owner_name = entity.number, owner.place, owner.name
-    count_key = None if spec.bare else listed_key(entity)
+    count_key = None if spec.bare else list_count_key(entity)
 
     def work(state: State, values: dict[str, Any]) -> str:
         pairs = state.select(number, ((place, values[owner_name]),))
@@ -176,17 +177,17 @@ def lister(domain: Domain, entity: Entity, owner: Field, writer: RowWriter) -> C
 
 
 def list_name(entity: Entity, owner: Field) -> str:
-    return f"list_{key_of(entity)}_of_{owner.name}"
+    return f"list_{plural_key(entity)}_of_{owner.name}"
 
 
-def listed_key(entity: Entity) -> str:
-    """The key of the number of rows in a list."""
-    return f"{key_of(entity)}_listed"
+def list_count_key(entity: Entity) -> str:
+    """The key of the number of all rows in the result of a list."""
+    return f"{plural_key(entity)}_listed"
 
 
-def found_key(entity: Entity) -> str:
-    """The key of the number of matching rows in a search."""
-    return f"{key_of(entity)}_found"
+def search_count_key(entity: Entity) -> str:
+    """The key of the number of all matching rows in the result of a search."""
+    return f"{plural_key(entity)}_found"
 
 
 def get_name(entity: Entity) -> str:
@@ -194,10 +195,10 @@ def get_name(entity: Entity) -> str:
 
 
 def search_name(entity: Entity) -> str:
-    return f"search_{key_of(entity)}"
+    return f"search_{plural_key(entity)}"
 
 
-def sorts(entity: Entity) -> dict[str, tuple[Field, bool]]:
+def search_orders(entity: Entity) -> dict[str, tuple[Field, bool]]:
     """Orders of a search: name -> field, and whether its largest value comes first."""
     return {f"{each.name}_{order}": (each, order == "desc") for each in entity.fields.values() for order in each.superlatives()}
 
@@ -211,7 +212,7 @@ class Search:
     """
 
     def __init__(self, domain: Domain, entity: Entity) -> None:
-        self.entity, self.spec, self.orders = entity, entity.spec.tools.search or SearchTool(), sorts(entity)
+        self.entity, self.spec, self.orders = entity, entity.spec.tools.search or SearchTool(), search_orders(entity)
         self.filters = {filter_name(each): each for each in entity.fields.values() if each.filter != "none"}
         self.arguments = {
             name: replace(filter_argument(domain, each), is_required=name in self.spec.needs) for name, each in self.filters.items()
@@ -237,8 +238,9 @@ class Search:
 
 
 def searcher(domain: Domain, entity: Entity, writer: RowWriter) -> Callee:
+    """The tool that searches the rows of an entity."""
     search = Search(domain, entity)
-    spec, count_key = search.spec, None if search.spec.bare else found_key(entity)
+    spec, count_key = search.spec, None if search.spec.bare else search_count_key(entity)
     about = spec.about or f"Searches {entity.plural}, and counts all that fit."
     tool = _tool(domain, search_name(entity), about, search.arguments, entity.spec.group)
 
@@ -258,10 +260,11 @@ def _filter_rows(state: State, pairs: list[tuple[str, Row]], field: Field, bound
     return [pair for pair in pairs if value_of(state, pair[1], field) == bound]
 
 
-# ---- acts -------------------------------------------------------------------------------------------------------------------------
+# ---- actions ----------------------------------------------------------------------------------------------------------------------
 
 
 def actor(domain: Domain, act: Act) -> Callee:
+    """The tool that performs an action."""
     arguments = {name: param_argument(domain, param) for name, param in act.params.items()}
     group = act.spec.group or (act.on.spec.group if act.on is not None else None)
     tool = _tool(domain, act.name, act.spec.description or _describe(act), arguments, group, is_act=True)

@@ -32,7 +32,7 @@ from synth.worlds.declarative.intents.row_references import BestReference, RowRe
 from synth.worlds.declarative.language.spec_schema import DEFAULT_LIMIT
 from synth.worlds.declarative.language.values import Words
 from synth.worlds.declarative.state import State, shown_value
-from synth.worlds.declarative.tools import Search, found_key, search_name, value_of
+from synth.worlds.declarative.tools import Search, search_count_key, search_name, value_of
 
 _TRIES = 12
 """Rows tried in one draw of a count."""
@@ -167,7 +167,7 @@ class CountQuestion(SpecIntent):
             raise misfit("as few as a search shows")
         draft = PlanDraft(self.spec_domain, state)
         draft.add_call(search_name(self.entity), **self._conditions(slots))
-        draft.evidence.append(field_fact(found_key(self.entity), total))
+        draft.evidence.append(field_fact(search_count_key(self.entity), total))
         answer = text_in(language, f"There are {total} such {self.entity.plural}.", f"一共有{total}{self.entity.spec.measure}。")
         return draft.solution(answer, facts=(Fact(kind="number", value=str(total), rivals=(str(DEFAULT_LIMIT),)),))
 

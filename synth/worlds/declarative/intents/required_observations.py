@@ -15,11 +15,11 @@ from typing import Any
 
 from storage.records import Fact
 from synth.worlds.base import Unsolvable
-from synth.worlds.declarative.domain import Act, Domain, Entity, Field, is_searched, json_value, listing_for
+from synth.worlds.declarative.domain import Act, Domain, Entity, Field, is_searched, json_value, listing_owner
 from synth.worlds.declarative.intents.base import PlanDraft, field_fact, misfit, row_fact
 from synth.worlds.declarative.language.expression_types import Part
 from synth.worlds.declarative.state import Row, State, shown_value
-from synth.worlds.declarative.tools import LIST_LIMIT, found_key, list_name, listed_key, search_name, value_of
+from synth.worlds.declarative.tools import LIST_LIMIT, list_count_key, list_name, search_count_key, search_name, value_of
 
 TestSet = tuple[Part, ...]
 """Single tests that together decide a rule."""
@@ -121,7 +121,7 @@ def _required_rows(domain: Domain, act: Act, tests: Sequence[Part]) -> RequiredR
             filters = tuple((entity.fields[name], run) for name, run in count.filters)
             source_paths = tuple(dict.fromkeys(read.path for read in count.reads))
             fields = [field for field, _ in filters]
-            counts.append(RowCount(entity, filters, listing_for(entity, fields), is_searched(entity, fields), source_paths))
+            counts.append(RowCount(entity, filters, listing_owner(entity, fields), is_searched(entity, fields), source_paths))
     paths = sorted(fields_by_path, key=len)
     return RequiredRows(
         tuple(RowRead(path, _entity_at(domain, act, path), tuple(fields_by_path[path].values())) for path in paths), tuple(counts)
@@ -235,9 +235,9 @@ def _facts(draft: PlanDraft, rows: RequiredRows, act: Act, values: Mapping[str, 
         filters = count.filter_values(state, values)
         number = len(state.select(count.entity.number, [(field.place, value) for field, value in filters]))
         listed = _listed_count(draft, count, filters)
-        counted = field_fact(found_key(count.entity), number)
+        counted = field_fact(search_count_key(count.entity), number)
         if listed is not None:
-            in_list = field_fact(listed_key(count.entity), listed)
+            in_list = field_fact(list_count_key(count.entity), listed)
             counted = counted.model_copy(update={"alternatives": (*counted.alternatives, in_list.value, *in_list.alternatives)})
         facts.append(counted)
     return facts

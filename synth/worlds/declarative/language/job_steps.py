@@ -34,7 +34,7 @@ from synth.worlds.declarative.language.resolved_steps import (
     branches,
 )
 from synth.worlds.declarative.language.scopes import JobScope, SpecContext
-from synth.worlds.declarative.tools import View, sorts, view_fields
+from synth.worlds.declarative.tools import View, search_orders, view_fields
 
 
 @dataclass(slots=True)
@@ -283,7 +283,7 @@ class _StepResolver:
         entity = self._entity(spec.search, place, f"{path}.search")
         if entity is None:
             return None
-        orders = sorts(entity)
+        orders = search_orders(entity)
         if "search" not in entity.spec.tools or not orders:
             place.broken |= set(self.domain.entities)
             self.add(f"{path}.search", f"{entity.name} has no search with an order; give it `search`, and a field `low` or `high`")

@@ -22,7 +22,7 @@ from synth.worlds.declarative.domain import (
     Setting,
     Transfer,
     is_searched,
-    listing_for,
+    listing_owner,
 )
 from synth.worlds.declarative.language import schema
 from synth.worlds.declarative.language.expression_types import FLAG, PLAIN_TYPES, WHOLE, Compiled, Type
@@ -169,7 +169,7 @@ class _ActionResolver:
             for count in condition.test.counts:
                 counted = self.entities[count.entity]
                 filters = [counted.fields[name] for name, _ in count.filters]
-                if listing_for(counted, filters) is None and not is_searched(counted, filters):
+                if listing_owner(counted, filters) is None and not is_searched(counted, filters):
                     by = " and ".join(each.name for each in filters)
                     self.add(self.path, f"its rules count {count.entity} by {by}, which no search by equality and no owner's list shows")
 
