@@ -117,11 +117,9 @@ class SpecWorld(StateWorld):
         declared = self.intents[intent]
         assert isinstance(declared, SpecIntent)
         slots = declared.draw(self.now, names, given, rng)
-        return slots if slots is not None else self._draw_random_slots(declared, names, given, rng)
+        return slots if slots is not None else self._random_slots(declared, names, given, rng)
 
-    def _draw_random_slots(
-        self, intent: SpecIntent, names: frozenset[str], given: Mapping[str, JSON], rng: random.Random
-    ) -> dict[str, JSON]:
+    def _random_slots(self, intent: SpecIntent, names: frozenset[str], given: Mapping[str, JSON], rng: random.Random) -> dict[str, JSON]:
         """Random values if no rows of this seed fit: the caller finds that they cannot be solved, and takes another seed."""
         out: dict[str, JSON] = {}
         for slot in intent.slots:

@@ -1,7 +1,7 @@
 """Public names of a domain's tools and their parameters: `get_loan(loan)`, `loanFetch(loanId)`, `acme_find_loans(...)`.
 
-One idea: inside, everything has the names of the spec (`get_loan`, `loan`). Tools and plans (which go to callers) and calls (which come
-from callers) use the style of the spec's `naming`. Without `naming`, public names are those of the spec.
+One idea: inside this package, everything has the names of the spec (`get_loan`, `loan`). Tools and plans (which go to callers) and calls
+(which come from callers) use the style of the spec's `naming`. Without `naming`, public names are those of the spec.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ class PublicName:
     arguments: Mapping[str, str]
 
 
-def public_names(domain: Domain, inside: Mapping[str, Callee]) -> dict[str, PublicName]:
+def public_names(domain: Domain, callees: Mapping[str, Callee]) -> dict[str, PublicName]:
     """Public names by a tool's name in the spec. If two tools, or two parameters of a tool, would get one name, all keep theirs."""
     style = domain.spec.head.naming
     tools = {**{name: _apply_case(style, name) for name in domain.acts}, **_reading_tools(domain, style)}
-    if len({tools[name] for name in inside}) < len(inside):
+    if len({tools[name] for name in callees}) < len(callees):
         tools = {}
-    return {name: PublicName(tools.get(name, name), _arguments(style, callee, name in domain.acts)) for name, callee in inside.items()}
+    return {name: PublicName(tools.get(name, name), _arguments(style, callee, name in domain.acts)) for name, callee in callees.items()}
 
 
-def public_callees(domain: Domain, inside: Mapping[str, Callee], names: Mapping[str, PublicName]) -> dict[str, Callee]:
+def public_callees(domain: Domain, callees: Mapping[str, Callee], names: Mapping[str, PublicName]) -> dict[str, Callee]:
     """The tools by their public names."""
-    by_name = {}
-    for name, callee in inside.items():
+    by_public_name = {}
+    for name, callee in callees.items():
         public = names[name]
         parameters = {
             **callee.tool.parameters,
@@ -43,10 +43,10 @@ def public_callees(domain: Domain, inside: Mapping[str, Callee], names: Mapping[
         }
         tool = callee.tool.model_copy(update={"name": public.tool, "parameters": parameters})
         arguments = {public.arguments[key]: argument for key, argument in callee.arguments.items()}
-        inside_names = {outside: key for key, outside in public.arguments.items()}
-        is_renamed = any(key != outside for outside, key in inside_names.items())
-        by_name[public.tool] = Callee(tool, arguments, callee.work, inside_names if is_renamed else None)
-    return by_name
+        spec_names = {public_key: key for key, public_key in public.arguments.items()}
+        is_renamed = any(key != public_key for public_key, key in spec_names.items())
+        by_public_name[public.tool] = Callee(tool, arguments, callee.work, spec_names if is_renamed else None)
+    return by_public_name
 
 
 def _reading_tools(domain: Domain, style: Naming) -> dict[str, str]:
@@ -55,12 +55,12 @@ def _reading_tools(domain: Domain, style: Naming) -> dict[str, str]:
         get, search, lists = get_name(entity), search_name(entity), [list_name(entity, owner) for owner in entity.owners()]
         names[get] = _join_words(style, style.get, entity.name)
         names[search] = _join_words(style, style.search, plural_key(entity))
-        for owner, inside in zip(entity.owners(), lists, strict=True):
-            names[inside] = _join_words(style, style.list, plural_key(entity), f"_of_{owner.name}")
-        for view, inside in (("get", get), ("search", search), ("list", lists[0] if lists else "")):
+        for owner, spec_name in zip(entity.owners(), lists, strict=True):
+            names[spec_name] = _join_words(style, style.list, plural_key(entity), f"_of_{owner.name}")
+        for view, spec_name in (("get", get), ("search", search), ("list", lists[0] if lists else "")):
             tool_spec = getattr(entity.spec.tools, view)
-            if tool_spec is not None and tool_spec.name is not None and inside:
-                names[inside] = tool_spec.name
+            if tool_spec is not None and tool_spec.name is not None and spec_name:
+                names[spec_name] = tool_spec.name
     return names
 
 

@@ -220,14 +220,14 @@ class State:
 
     def base_keys(self, entity: int, equal: Sequence[tuple[int, Any]]) -> list[str]:
         """Ids of rows of the fresh world that have these values now. equal: (place, value) pairs; at least one."""
-        if self.changed.get(entity):
-            rows = self.base.table(entity).rows
-            return [key for key, _ in self.select(entity, equal) if key in rows]
         table = self.base.table(entity)
+        if self.changed.get(entity):
+            return [key for key, _ in self.select(entity, equal) if key in table.rows]
         keys = table.index(equal[0][0]).get(equal[0][1], [])
         return keys if len(equal) == 1 else [key for key in keys if all(table.rows[key][place] == value for place, value in equal)]
 
     def count(self, entity: int, places: tuple[int, ...], values: tuple[Any, ...]) -> int:
+        """The number of rows with these values at these places."""
         return len(self.select(entity, tuple(zip(places, values, strict=True))))
 
     def put(self, entity: int, row: Row) -> None:
@@ -246,12 +246,8 @@ class State:
         return next((key for key in keys if key not in changed), None)
 
     def snapshot(self) -> object:
-        return (
-            self.base.seed,
-            tuple((entity, rows.copy()) for entity, rows in self.changed.items()),
-            self.acts.copy(),
-            self.counters.copy(),
-        )
+        changed = tuple((entity, rows.copy()) for entity, rows in self.changed.items())
+        return (self.base.seed, changed, self.acts.copy(), self.counters.copy())
 
     def restore(self, snapshot: Any) -> None:
         _, changed, acts, counters = snapshot

@@ -38,15 +38,15 @@ class Callee:
 
     arguments: by the names that callers use.
     work: executes a call.
-    inside: names in the spec, by the names that callers use; None if they are the same.
+    spec_names: names in the spec, by the names that callers use; None if they are the same.
     """
 
-    def __init__(self, tool: Tool, arguments: Mapping[str, Argument], work: Work, inside: Mapping[str, str] | None = None) -> None:
+    def __init__(self, tool: Tool, arguments: Mapping[str, Argument], work: Work, spec_names: Mapping[str, str] | None = None) -> None:
         self.tool, self.arguments, self.work = tool, arguments, work
-        self._inside = inside or {}
+        self._spec_names = spec_names or {}
         self._check = compile_checker(tool.parameters)
         self._conversions = [
-            (self._inside.get(name, name), each.convert, each.error) for name, each in arguments.items() if each.convert is not None
+            (self._spec_names.get(name, name), each.convert, each.error) for name, each in arguments.items() if each.convert is not None
         ]
 
     def call(self, state: State, arguments: Mapping[str, JSON]) -> Observation:
@@ -54,8 +54,8 @@ class Callee:
             values = self._check(arguments)
         except BadArgument as problem:
             return error_observation(str(problem))
-        if self._inside:
-            values = {self._inside[name]: value for name, value in values.items()}
+        if self._spec_names:
+            values = {self._spec_names[name]: value for name, value in values.items()}
         for name, convert, error in self._conversions:
             if name in values:
                 values[name] = value = convert(state, values[name])
