@@ -1,7 +1,7 @@
 """Writes the expressions and sentences of the archetypes with the names that were drawn for a domain.
 
 One idea: `$role.field` and `<role.field.value>` are replaced by the names of these parts. If the domain lacks one, the text raises
-`Missing`, and the caller leaves it out.
+`MissingPart`, and the caller leaves it out.
 """
 
 from __future__ import annotations
