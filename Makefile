@@ -29,7 +29,7 @@ run: .venv/.ready-run  ## set up, then the whole pipeline on sample data (about 
 	$(BIN)/headrace run --config configs/sample.yaml
 
 test: dev lint  ## set up, then every check and test
-	@$(MAKE) --no-print-directory vllm || echo "could not install vLLM: its tests will say that they are left out"
+	@$(MAKE) --no-print-directory vllm || echo "could not install vLLM: its tests are skipped"
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 3
 	$(MAKE) --no-print-directory wheel
 
@@ -99,7 +99,7 @@ endef
 .venv/.ready-run: .venv/.venv-ready pyproject.toml constraints.txt
 	$(call install,what a run needs,-e '.[train]')
 
-# verl's wheel for its configuration's schema alone. Out of the packages' way: it also holds packages named `tests` and `scripts`.
+# verl's wheel, for the schema of its configuration. In a separate folder, because it contains packages named `tests` and `scripts`.
 verl_schema = $(BIN)/python -m pip install --quiet --no-deps --upgrade --target .venv/verl-$(VERL) verl==$(VERL)
 
 .venv/.ready-test: .venv/.venv-ready pyproject.toml constraints.txt
@@ -114,19 +114,19 @@ verl_schema = $(BIN)/python -m pip install --quiet --no-deps --upgrade --target 
 	@$(verl_schema)
 	@touch .venv/.ready-run .venv/.ready-test $@
 
-# The libraries that `make bench funnel` compares with: in an environment of their own, 1.3 GB.
+# The libraries that `make bench funnel` compares with, in a separate environment: 1.3 GB.
 .venv-peers/.ready: benchmarks/peers.txt
 	@echo "Installing the peers into .venv-peers (two minutes)"
 	@$(PYTHON) -m venv --clear .venv-peers && .venv-peers/bin/python -m pip install --quiet -r benchmarks/peers.txt && touch $@
 
-# Those that `make bench synthesis` compares with: one environment each, 1.7 GB together, since their pins fight each other.
+# The libraries that `make bench synthesis` compares with: one environment each (1.7 GB together), because their pins conflict.
 $(CLIENT_PEERS): .venv-peers-%/.ready: benchmarks/peers_%.txt
 	@echo "Installing $* into .venv-peers-$* (a minute)"
 	@$(PYTHON) -m venv --clear .venv-peers-$* && .venv-peers-$*/bin/python -m pip install --quiet 'uv>=0.9'
 	@UV_FIND_LINKS="$${UV_FIND_LINKS:-$$PIP_FIND_LINKS}" UV_COMPILE_BYTECODE=1 .venv-peers-$*/bin/uv pip install --quiet \
 	  --python .venv-peers-$*/bin/python -r $< && touch $@
 
-# vLLM's pins fight Prefect's. The CPU build needs PyTorch's CPU wheel (TORCH_INDEX, where PIP_FIND_LINKS names none), and no torchvision.
+# vLLM's pins conflict with Prefect's. The CPU build needs PyTorch's CPU wheel (TORCH_INDEX, where PIP_FIND_LINKS names none), and no torchvision.
 VLLM := 0.29.0
 .venv-vllm/.ready:
 	@echo "Installing vLLM into .venv-vllm (two minutes)"
@@ -136,7 +136,7 @@ VLLM := 0.29.0
 	  UV_FIND_LINKS="$${UV_FIND_LINKS:-$$PIP_FIND_LINKS}" UV_COMPILE_BYTECODE=1 .venv-vllm/bin/uv pip install --quiet \
 	  --python .venv-vllm/bin/python --override .venv-vllm/overrides.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) $$wanted && touch $@
 
-# What the sandbox runs on. Installed where that is plain to do (root on Debian or Ubuntu); else the tests that need it are left out.
+# System packages of the sandbox, installed if the user is root on Debian or Ubuntu; otherwise the tests that need them are skipped.
 SYSTEM := $(shell sed -n 's/^PACKAGES = (\(.*\))$$/\1/p' tests/synth/sandbox/own_engine.py | tr -d '",')
 
 .venv/.ready-system: .venv/.venv-ready
@@ -144,7 +144,7 @@ SYSTEM := $(shell sed -n 's/^PACKAGES = (\(.*\))$$/\1/p' tests/synth/sandbox/own
 	elif test "$$(id -u)" = 0 && command -v apt-get > /dev/null; then \
 	  echo "Installing $(SYSTEM) (a minute the first time)"; mkdir -p .cache; \
 	  (apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $(SYSTEM)) > .cache/system-packages.log 2>&1 \
-	    && touch $@ || echo "could not (.cache/system-packages.log); the sandbox's tests will say what they leave out"; \
+	    && touch $@ || echo "could not (.cache/system-packages.log); the sandbox's tests say which of them are skipped"; \
 	else echo "For all tests of the sandbox: sudo apt-get install -y --no-install-recommends $(SYSTEM)"; fi
 
 comma := ,

@@ -1,13 +1,13 @@
-"""The cascade's figures: three rungs, each against what could have made it needless. `make bench cascade`.
+"""The cascade: what each of the three default stages adds, compared with controls of equal cost. `make bench cascade`.
 
 The store is that of `headrace synthesize` and `headrace curate` by configs/ladder.yaml; every seed trains its own cascade in a copy of it.
 Differences are of success at temperature 1 (mean of 4 draws a task) on the same held-out tasks (`eval_in`), `_greedy` of greedy draws,
 `_fresh` on a second held-out set that no setting was chosen on; `_lo95`, `_hi95`: bootstrap over seeds, then tasks; `_seed0` ..: each seed.
-What is only reported, by the section `one seed` and by that of asynchronous RL, is of seed 0 alone.
+The sections `one seed` and of asynchronous RL measure seed 0 alone.
 
 forget_delta: RL's success less the seed SFT's, over the tasks of all intents that the seed split has, and over those that need a program;
-the lower of the two (mean over seeds): gains of one intent make up for what another lost. forget_worst: of intents with 8 tasks and more,
-that which fell most, luck included.
+the lower of the two (mean over seeds); gains of one intent offset losses of another. forget_worst: the largest fall of an intent with 8
+tasks or more; chance contributes to it.
 """
 
 from __future__ import annotations

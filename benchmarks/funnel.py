@@ -1,4 +1,4 @@
-"""The funnel at scale: against its peers, what it finds and loses, what it costs up to ten million rows, what it keeps.
+"""The funnel at scale: compared with other libraries; recall and losses; cost up to ten million rows; quality of the kept rows.
 
 peers   `peers.py`: the near step and the rules against other libraries
 near    planted pairs that are found, needs that are lost, at this step alone, at 700 thousand and 7 million distinct rows
@@ -6,8 +6,7 @@ front   CPU time a row of the log until the near step is done (reading, normalis
 ray     `ray_cluster.py`: a million rows on Ray and on threads
 scale   `scale.py`: whole runs from 100,000 rows to ten million: cost, growth, needles, coverage
 
-What is kept between calls lies under `.cache/bench/funnel/`: generated logs, and in a folder named after
-the code the pieces that are done.
+`.cache/bench/funnel/` has the files kept between calls: generated logs and, in a folder named after the code, finished pieces.
 """
 
 from __future__ import annotations

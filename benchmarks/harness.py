@@ -1,9 +1,9 @@
-"""What every benchmark shares: sections that are measured once, a budget of time, and the result file.
+"""Shared by all benchmarks: sections that are measured once, a time budget, and the result file.
 
-A benchmark is a list of sections, each a function that returns some of the figures. A section's figures are kept under `.cache/bench/`
-with the code they were measured at, so that a call that ran out of its time (75 minutes) goes on where it stopped; the result file
-is written once every key is there. A section is given the call's deadline, and asks it before each long piece of work, so a call ends
-cleanly. Figures are numbers only; units are in their names.
+A benchmark is a list of sections, each a function that returns some of the figures. `.cache/bench/` has the figures of finished sections
+with a hash of the measured code, so that a call that exceeded its time (75 minutes) resumes. The result file is written when all keys
+exist. A section checks the call's deadline before each long piece of work, so a call ends cleanly. Figures are numbers only; units are in
+their names.
 """
 
 from __future__ import annotations

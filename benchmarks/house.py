@@ -1,4 +1,4 @@
-"""The house: how large and how tangled the code is, how long its tests take, what they catch, and whether it is as fast as before.
+"""The code itself: size and dependencies, duration of the tests, faults that they catch, and speed.
 
 graph     lines, circles of modules, crowded folders, shared names, long functions (`tests/module_graph.py`)
 tests     five `make test` in a row; their wall minutes, and how many failed (`house_sections/make_runs.py`)
@@ -6,8 +6,8 @@ quick     wall seconds of `make quick` after a changed line in the middle of the
 mutants   of 40 small faults, how many the nearest tests catch before and after the rebuild (`house_sections/mutant_runs.py`)
 speed     the run, the funnel and the city as `make bench spine` measures them, rollouts as `make bench tags` does
 
-What is kept between calls lies under `.cache/bench/house/`, in a folder named after the code; folders of other code are removed. The
-speeds' own working files lie where the two other benchmarks keep theirs.
+`.cache/bench/house/` has the files kept between calls, in a folder named after the code; folders of other code are removed. The working
+files of `speed` are in the folders of the two other benchmarks.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     python -m benchmarks.mock_openai --port 0 --latency-ms 200 --fault rate_limited=.1 --fault error=.05 --journal served.jsonl
 
-What it answers follows from the request alone (its text backwards, a call where tools are offered), so whoever asks twice gets the same.
-A fault strikes a try, not a request: which tries is drawn from the request's bytes and how often they have come, so a request gets through
-in the end. The journal has two lines for each try, as it comes in and as it ends: the request's hash, what was done with it (`received`;
+The answer is a function of the request (its text backwards, or a call if tools are offered), so equal requests get equal answers.
+A fault hits a try, not a request: it is drawn from a hash of the request's bytes and the number of the try, so every request succeeds in
+the end. The journal has two lines per try, at its start and at its end: the request's hash, its state (`received`;
 `answered`, the fault's name, or `left` where the client did not wait), and when (seconds of the machine's monotonic clock).
 """
 

@@ -1,8 +1,9 @@
 """How well a query finds the tool and the cluster that could serve it, and the thresholds that `ReachConfig` ships with.
 
-tools     BFCL's questions of one turn: is the function that answers one the nearest of its file's? The cosine from which it is so in four
-          of five named is found on every other question, the share right at `near` on the rest. That below which one question in a hundred
-          lies (`reach_far`) is found in the same way; `far` is lower for what `log` shows. Missing are the function itself, taken out
+tools     BFCL's questions of one turn: is the function that answers one the nearest of its file's? The cosine above which this holds for
+          four of five is calibrated on every other question; the share at `near` is measured on the other half. That below which one
+          question in a hundred lies (`reach_far`) is calibrated in the same way; `far` is lower for what `log` shows.
+          Missing are the function itself, taken out
           (near copies stay, some of which would do), and all functions, for questions that none of those offered answers, held against
           these. Control: the functions' texts shuffled.
 clusters  BFCL's conversations: how many of the tools that the first turn needs are in the cluster chosen; against the best cluster that
@@ -10,7 +11,7 @@ clusters  BFCL's conversations: how many of the tools that the first turn needs 
 log       rows of a generated log whose world is known, by language: whether the nearest tool is of that world, and how many are below
           `far`, where they would be called missing if no parser read them; how many rows of junk are
 crowd     the shares of BFCL's questions, and of those that nothing offered answers, to which some tool of a public MCP catalogue is near:
-          what a large catalogue does to a threshold (nobody has judged which of these tools would do)
+          the effect of a large catalogue on a threshold (these tools have no labels of whether they could serve)
 cost      CPU time to hold a row against 50,000 tools
 """
 

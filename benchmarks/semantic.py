@@ -1,6 +1,7 @@
-"""What the steps that look at vectors find and lose, and the thresholds that they ship with.
+"""Recall and precision of the steps that use vectors, and the calibration of their default thresholds.
 
-log            paraphrases of a generated log, as a stranger's rows: thresholds calibrated on the needs of even number, measured on the odd
+log            paraphrases of a generated log, treated as rows without a frame: thresholds calibrated on needs of even number, measured on
+               those of odd number
 frames         rows that were grounded, no near duplicates, one a frame: the threshold for rows with a frame
 bfcl           real questions; two are the same where the benchmark expects the same values for both
 index          30,000 rows in one group: faiss against comparing all

@@ -1,17 +1,17 @@
 """The spine: the sample run's cost, the funnel's and the verifier's quality, the worlds' speed, the ladder over three seeds.
 
 run        `headrace run --config configs/sample.yaml` in a fresh folder, whole process tree
-funnel     that run's queries, curated again in a store of their own: wall time, and what became of what was planted among them
+funnel     that run's queries, curated again in a separate store: wall time, and the share of planted rows that are kept
 unseen     the same haystack in wordings that the parser's author has not seen (benchmarks/families_unseen.yaml)
-worlds     calls a second, reset time and what reset leaves to the first use, one core, arguments hardly ever repeated; the same bytes in
+worlds     calls per second, time of reset and of the first use after it, one core, arguments hardly ever repeated; the same bytes in
            another process
 mutations  broken expert trajectories, run again and judged as a policy's
 lineage    how much of the training stems from raw queries
-cascade    CPU of one more cascade on the run's tasks, another seed, nothing there yet
+cascade    CPU of a further cascade on the run's tasks, with another seed, in a store without stages
 ladder     three seeds of the cascade and of a longer seed SFT, on 300 eval_in tasks
 
-What is kept between calls lies under `.cache/bench/spine/`, in a folder named after the code; folders of other code are removed. A cascade
-that was cut off begins anew on a fresh copy of the run's store; of one that is done the rollouts' outcomes and its CPU time are kept.
+`.cache/bench/spine/` has the files kept between calls, in a folder named after the code; folders of other code are removed. A cascade that
+was killed starts again on a fresh copy of the run's store; of a finished one, the outcomes of rollouts and the CPU time are kept.
 """
 
 from __future__ import annotations

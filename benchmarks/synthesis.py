@@ -1,9 +1,9 @@
-"""Synthesis with language models: what its client costs and loses, and whether a real server gives well-formed calls.
+"""Synthesis with language models: cost and losses of its client, and the share of well-formed calls of a real server.
 
-client      `client.py`: calls a CPU-second, alone and against other libraries' clients
-faults      `faults.py`: what is lost or paid twice when the server and the client fail in every way, and when a budget is spent
-vllm        `vllm_server.py`: a real vLLM server with a tiny model that knows a few calls by heart
-roles       `roles.py`: what simulated users and judges are worth
+client      `client.py`: calls per CPU-second, alone and compared with other libraries' clients
+faults      `faults.py`: answers that are lost or paid twice when server or client fail, and when a budget is spent
+vllm        `vllm_server.py`: a real vLLM server with a tiny model that was trained on a few calls
+roles       `roles.py`: quality of simulated users and judges
 experiment  `diversity.py`: whether steering for diversity beats more of the same, at equal tokens
 """
 

@@ -1,11 +1,12 @@
-"""Tags that can be trusted: what the verdicts, the probes and the rollouts that they come from are worth.
+"""Quality of tags: of the verdicts, probes and rollouts that they come from.
 
 bfcl       `bfcl.py`: the verdict over BFCL's multi-turn cases, on reference conversations and broken ones
-veto       `veto.py`: what the grounding veto finds of invented facts, and takes for invented
-trivial    `trivial.py`: what policies are worth that know nothing of a task
-certainty  `certainty.py`: static difficulty against a policy's success; what an adaptive probe saves, and how many regions are luck
-rollouts   `rollouts.py`: rollouts beside TRL's own, and whether traces are what was sampled
-routing    `routing.py`: what a cascade routed by certainty reaches, against routes by static difficulty and by a coin
+veto       `veto.py`: recall and false positives of the grounding veto on invented facts
+trivial    `trivial.py`: reward of policies that ignore the task
+certainty  `certainty.py`: static difficulty against a policy's success; rollouts that an adaptive probe
+           saves, and regions that change in a second probe
+rollouts   `rollouts.py`: speed of rollouts compared with TRL's, and whether traces equal the sampled tokens
+routing    `routing.py`: success of a cascade routed by certainty, by static difficulty, and by a coin
 """
 
 from __future__ import annotations

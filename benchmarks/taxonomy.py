@@ -1,9 +1,10 @@
-"""Figures of the taxonomy's evolution: is a class that was taken out of the tree found again, is noise left alone, what do labels hold?
+"""Figures of the taxonomy's evolution: recovery of a class that was removed from the tree, rejection of noise, accuracy of labels.
 
-One idea: a generated log knows the intent of every row, so what the loop makes of it can be scored. The tree is the built-in one without
-one top class: `retail`, which is like nothing else, and `discovery`, whose rows are much like those of planning a route. Rows are 5,000
-of a log of 20,000 that pass the rules, means of three seeds. The log is worded by the templates from which the tree's examples were drawn:
-figures are high for known classes, and say nothing of a stranger's wording.
+One idea: the intent of every row of a generated log is known, so the result of the loop can be scored. The tree is the built-in one without
+one top class: `retail`, which is similar to no other class, and `discovery`, whose rows are similar to those of planning a
+route. Rows are 5,000 of a log of 20,000 that pass the rules, means of three seeds.
+The log is worded by the templates from which the tree's examples were drawn:
+figures are high for known classes, and do not apply to other wordings.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Worlds without number: compiled domains, clusters of a public catalogue, the sandbox, and the controller over all of it.
+"""Worlds: compiled domains, clusters of a public catalogue, the sandbox, and the controller over all of them.
 
 domains     generated until 2,000 are admitted: their shapes and tools, tasks drawn in them, what compiling costs
 calls       calls a second on one core, over the domains that Headrace ships and generated ones
 forks       what a snapshot and its restoring take, and how much of the state a branch costs that changes one row
-replay      random calls in every kind of world, made again by another process from their log; forks that must not touch their trunk
+replay      random calls in every kind of world, repeated by another process from their log; forks must not change their origin
 clusters    `benchmarks/clusters.py`: needs the optional test data
-steering    the controller against the same planner with no cell asked, over 200 generated domains, three seeds
+steering    the controller compared with the same planner without requested cells, over 200 generated domains, three seeds
 speed       accepted scripted conversations a second, on one core
-escapes     programs that try to get out of the sandbox, each with a control that shows what it does without the protection
-sandbox     what a warm run and a cold start cost
+escapes     programs that try to escape from the sandbox, each with a control run without the protection
+sandbox     cost of a warm run and of a cold start
 """
 
 from __future__ import annotations
