@@ -3,9 +3,8 @@
 tools     BFCL's questions of one turn: is the function that answers one the nearest of its file's? The cosine above which this holds for
           four of five is calibrated on every other question; the share at `near` is measured on the other half. That below which one
           question in a hundred lies (`reach_far`) is calibrated in the same way; `far` is lower for what `log` shows.
-          Missing are the function itself, taken out
-          (near copies stay, some of which would do), and all functions, for questions that none of those offered answers, held against
-          these. Control: the functions' texts shuffled.
+          Missing functions: the answering function is removed (similar ones remain, some of which could serve), or the question is one that
+          no offered function answers. Control: the functions' texts shuffled.
 clusters  BFCL's conversations: how many of the tools that the first turn needs are in the cluster chosen; against the best cluster that
           holds the nearest tool, and one at random
 log       rows of a generated log whose world is known, by language: whether the nearest tool is of that world, and how many are below

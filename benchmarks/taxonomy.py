@@ -2,9 +2,8 @@
 
 One idea: the intent of every row of a generated log is known, so the result of the loop can be scored. The tree is the built-in one without
 one top class: `retail`, which is similar to no other class, and `discovery`, whose rows are similar to those of planning a
-route. Rows are 5,000 of a log of 20,000 that pass the rules, means of three seeds.
-The log is worded by the templates from which the tree's examples were drawn:
-figures are high for known classes, and do not apply to other wordings.
+route. Rows: 5,000 of a log of 20,000 that pass the rules; means of three seeds. The templates of the log's wordings are those of the tree's
+examples: figures are high for known classes, and do not apply to other wordings.
 """
 
 from __future__ import annotations
