@@ -364,7 +364,7 @@ ANSWERS = st.one_of(
 @example([[RARE, RARE], [RENAMED], [WORKSHOP], [WORKSHOP, generated(3)]])
 @given(st.lists(st.lists(ANSWERS, min_size=1, max_size=2), min_size=4, max_size=4))
 def test_whatever_is_kept_compiles_is_solvable_and_differs_from_all_before(scripts: list[list[str]]) -> None:
-    config = SpecWriterConfig(repairs=1, attempts_per_spec=2)
+    config = SpecWriterConfig(repairs=1, attempts_per_spec=2, gate=SpecGateConfig(tasks_per_intent=2))
     with tempfile.TemporaryDirectory() as folder:
         ended = write_specs(ScriptedWriter(*scripts), Path(folder), 2, config=config)
         before = known_worlds(())
@@ -374,8 +374,8 @@ def test_whatever_is_kept_compiles_is_solvable_and_differs_from_all_before(scrip
             assert all(similarity(signatures, other) < config.gate.most_alike for other in before.values())
             before[attempt.file] = signatures
             try:
-                drawn = assess(world, 4 * len(world.jobs()), seed=1)  # other tasks than those that let it pass
-                assert sum(drawn.admitted[intent.name] >= 2 for intent in world.jobs()) >= 0.95 * len(world.jobs())
+                drawn = assess(world, 2 * len(world.jobs()), seed=1)  # other tasks than those that let it pass
+                assert sum(drawn.admitted[intent.name] >= 1 for intent in world.jobs()) >= 0.95 * len(world.jobs())
             finally:
                 WORLDS.forget(world.name)
         kept = {attempt.file for attempt in ended.folder.kept_attempts()}
