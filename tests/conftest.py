@@ -52,7 +52,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests of the Prefect server and of Ray come first, because they take longest, then those of Docker.
+    """Files that want a service come first, because they take longest; then those with the most slow tests, so that no process ends late.
 
     Under a time limit the tests that are nearest to the uncommitted changes come first.
     """
@@ -60,7 +60,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         changed = changed_files(config.rootpath)
         items.sort(key=lambda item: distance(item.path.relative_to(config.rootpath), changed))
     else:
-        items.sort(key=lambda item: SERVICES.index(service(item.path)))
+        items.sort(key=lambda item: (SERVICES.index(service(item.path)), -slow_tests(item.path)))
 
 
 def changed_files(root: Path) -> set[Path]:
@@ -90,12 +90,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     once."""
     from xdist.scheduler import LoadFileScheduling
 
+    config.option.loadscopereorder = False  # files with many tests first would leave the services, few but long tests, to the end
+
     class Together(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file: str = super()._split_scope(nodeid)
             return service(config.rootpath / file) or file
 
     return Together(config, log)
+
+
+@cache
+def slow_tests(file: Path) -> int:
+    """How often the file marks tests as slow."""
+    return file.read_text().count("mark.slow")
 
 
 @cache
