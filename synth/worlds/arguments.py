@@ -46,7 +46,7 @@ def compile_checker(parameters: Schema, *, allows_blank: bool = True) -> Checker
 
     allows_blank: False refuses strings that are empty or only white space, although the schema accepts them.
     """
-    properties: Mapping[str, Schema] = parameters.get("properties", {})
+    properties: Mapping[str, Schema | bool] = parameters.get("properties", {})
     checks = {
         name: (_compile(schema, allows_blank), f"{name} must be {_describe(schema, allows_blank)}") for name, schema in properties.items()
     }
@@ -55,8 +55,9 @@ def compile_checker(parameters: Schema, *, allows_blank: bool = True) -> Checker
     accepts_other = _compile(others, allows_blank)
     unknown = "there is no such parameter" if others is False else f"a parameter of another name must be {_describe(others, allows_blank)}"
     required = tuple(parameters.get("required", ()))
-    defaults = {name: schema["default"] for name, schema in properties.items() if "default" in schema}
-    integers = frozenset(name for name, schema in properties.items() if schema.get("type") == "integer")
+    schemas = {name: schema for name, schema in properties.items() if not isinstance(schema, bool)}
+    defaults = {name: schema["default"] for name, schema in schemas.items() if "default" in schema}
+    integers = frozenset(name for name, schema in schemas.items() if schema.get("type") == "integer")
 
     def check_arguments(arguments: Mapping[str, JSON]) -> dict[str, Any]:
         for name in required:

@@ -83,7 +83,7 @@ class RowWriter:
     def __init__(self, domain: Domain, entity: Entity) -> None:
         self.domain, self.entity, self._id_key = domain, entity, domain.id_key(entity)
         self._fields = {view: view_fields(entity, view) for view in ("get", "list", "search")}
-        self._is_cached = {view: not any(map(_reads_other_rows, fields)) for view, fields in self._fields.items()}
+        self._is_cached = {view: not any(_reads_other_rows(entity, each) for each in fields) for view, fields in self._fields.items()}
 
     def text(self, state: State, key: str, row: Row, view: View) -> str:
         number, fields = self.entity.number, self._fields[view]
@@ -113,9 +113,12 @@ def view_fields(entity: Entity, view: View) -> tuple[Field, ...]:
     return tuple(each for each in entity.fields.values() if view == "get" or not each.spec.detail)
 
 
-def _reads_other_rows(field: Field) -> bool:
-    """Whether the value of a derived field depends on other rows."""
-    return field.derived is not None and bool(field.derived.reads or field.derived.counts)
+def _reads_other_rows(entity: Entity, field: Field) -> bool:
+    """Whether the value of a derived field depends on other rows, itself or by a derived field that it names."""
+    if field.derived is None:
+        return False
+    named = (entity.fields[name] for name in field.derived.names if name in entity.fields)
+    return bool(field.derived.reads or field.derived.counts) or any(_reads_other_rows(entity, each) for each in named)
 
 
 def value_of(state: State, row: Row, field: Field) -> Any:

@@ -101,6 +101,14 @@ def test_a_missing_argument_is_named() -> None:
         compile_checker(PLACE_SEARCH)({"limit": 3})
 
 
+def test_a_parameter_whose_schema_is_true_takes_any_value_and_one_whose_schema_is_false_none() -> None:
+    check = compile_checker({"type": "object", "properties": {"anything": True, "nothing": False}})
+
+    assert check({"anything": [5.0, None]}) == {"anything": [5.0, None]}
+    with pytest.raises(BadArgument, match=r"^nothing must be left out$"):
+        check({"nothing": 1})
+
+
 def test_defaults_are_filled_in_and_whole_floats_of_integers_become_integers() -> None:
     values = compile_checker(PLACE_SEARCH)({"query": "", "limit": 5.0, "price": 5.0})
 

@@ -7,8 +7,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from synth.worlds.declarative.compile import compile_file
+from synth.worlds.declarative.compile import compile_file, compile_spec
 from synth.worlds.declarative.compiled_world import SpecWorld
+from synth.worlds.declarative.language.yaml_text import parse_file
 
 STARTER = Path(str(files("synth.worlds.declarative"))) / "starter.yaml"
 World = compile_file(STARTER)
@@ -36,6 +37,20 @@ def test_a_search_filters_sorts_counts_and_is_short() -> None:
     found = read(world, "search_tools", kind="saw", max_fee=30, sort="fee_desc")
     assert found["tools_found"] == len(rows)
     assert [row["fee"] for row in found["rows"]] == sorted((row["fee"] for row in rows.values()), reverse=True)[:3]
+
+
+def test_a_field_derived_from_a_count_that_is_not_shown_itself_shows_every_change() -> None:
+    """Given a search that shows whether a member has tools out but not how many, when all are returned, then it shows that none is out."""
+    raw = parse_file(STARTER)
+    raw["entities"]["member"]["fields"]["has_tools"] = {"type": "flag", "derived": "borrowed > 0", "label": "tools out / 有借出"}
+    world = compile_spec(raw)(3)
+    member = next(row["id"] for row in read(world, "search_members")["rows"] if row["has_tools"])
+
+    for loan, row in world.state()["loan"].items():
+        if row["member"] == member and row["status"] == "out":
+            read(world, "return_tool", loan=loan)
+
+    assert [row["has_tools"] for row in read(world, "search_members")["rows"] if row["id"] == member] == [False]
 
 
 def test_an_act_changes_what_it_says_and_a_repeated_one_is_refused_or_shows() -> None:
