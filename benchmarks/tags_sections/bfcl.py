@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from benchmarks.harness import Deadline, Figures, Section
 from storage.records import JSON, Call, canonical_json
-from synth.worlds.bfcl_world import BFCLWorld, Case, cases, judge_session
+from synth.worlds.bfcl_world import BFCLWorld, Case, cases, judge_conversation
 
 SEED = 0
 MAX_TRIES = 30
@@ -35,7 +35,7 @@ def sections() -> list[Section]:
 
 def measure(_: Deadline) -> Figures:
     every = cases()
-    accepted = sum(all(judge_session(case, [turn.calls for turn in case.turns]).values()) for case in every)
+    accepted = sum(all(judge_conversation(case, [turn.calls for turn in case.turns]).values()) for case in every)
     print(f"    {accepted} of {len(every)} reference conversations accepted", flush=True)
     values = _values(every)
     tried: Counter[str] = Counter()
@@ -46,7 +46,7 @@ def measure(_: Deadline) -> Figures:
             made = next((one for one in _tries(case, mutate, rng, values) if _counts(case, kind, one)), None)
             if made is not None:
                 tried[kind] += 1
-                refused[kind] += not all(judge_session(case, made).values())
+                refused[kind] += not all(judge_conversation(case, made).values())
     for kind in MUTATORS:
         print(f"    {kind}: {refused[kind]} of {tried[kind]} refused", flush=True)
     return {"bfcl_accepted": accepted / len(every)} | {key: refused[kind] / tried[kind] for kind, key in KEYS.items()}

@@ -76,7 +76,7 @@ def domain_diversity(labels: Sequence[str], domains: Collection[str]) -> DomainD
 def mode_entropy(
     signatures: Sequence[str], *, size: int = SUBSAMPLE, seed: int = 0, miller_madow: bool = False
 ) -> tuple[float, float, int]:
-    """H_mode in bits on subsamples of `size`: mean, standard deviation, and the size used (fewer where there are fewer).
+    """H_mode in bits on subsamples of `size`: mean, standard deviation, and the size used, at most the number of signatures.
 
     The mean is over DRAWS subsamples without replacement (so that a set of unique signatures gives log2 size); the deviation is that
     of as many bootstrap resamples of the same size, since subsamples of nearly the whole set would seem to have none.

@@ -1,4 +1,4 @@
-"""The writing of one blueprint: a template's goals are solved one after another in a real world, and put into words, drawn here or given.
+"""Writes one blueprint: solves the goals of a template one after another in a world, and words them. Wording is drawn here or given.
 
 Slots are drawn in the world's state after the earlier goals, the world's solver plans each goal, and the plans are executed to find the
 sources of their arguments. `planner.py` chooses what to write and checks the result. Everything is a function of the random generator
@@ -140,7 +140,7 @@ class _Solved:
 
 
 class Draft:
-    """The writing of one blueprint.
+    """Writes one blueprint (`write`).
 
     Args:
         perturbations: operators of `PERTURBATIONS` to apply.

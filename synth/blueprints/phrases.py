@@ -87,7 +87,7 @@ def vague_request(world: type[World], frame: Frame, language: Language, rng: ran
 def self_correction(
     world: type[World], text: str, frame: Frame, slots: Sequence[str], language: Language, rng: random.Random
 ) -> str | None:
-    """The text with one value said wrongly first, and put right in the same breath; None where none of these slots' values is in it."""
+    """The text in which the user says a wrong value and corrects it at once; None if the text contains no value of these slots."""
     kinds = world.kinds
     for name in rng.sample(slots, len(slots)):
         kind = kinds[slots_of(world, frame.intent)[name].kind]

@@ -18,7 +18,7 @@ from synth.blueprints.diversity import call_complexity, collapse_runs, nesting_d
 from synth.worlds.base import World, cached_per_world
 
 Source = str | tuple[int, int]
-"""`user`, `const`, or (goal, position of the call in that goal's plan)."""
+"""`user`, `const`, `hidden` (a value that the user never states), or (goal, position of the call in that goal's plan)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,10 @@
 complexity band that can be found.
 
 It is filled as a map of elites is (Mouret and Clune, 2015): some templates are drawn, then again and again one operator changes a template
-of a random section, and a sketch says where the result belongs. A section is drawn as often if it is rare as if it is common. It holds a
-few templates of each sequence of modes, with different intents. A library is a function of the tools, the domain, the bands and the
-number of its extensions alone, and is made once in a process. It grows with the number of requests for its domain. What it does not hold
-is rare or impossible.
+of a random section, and a sketch says where the result belongs. Every section is drawn with the same probability. A section holds a few
+templates of each sequence of modes, with different intents. A library is a function of the tools, the domain, the bands and the number of
+its extensions alone, and is made once in a process. It grows with the number of requests for its domain. What it does not hold is rare or
+impossible.
 """
 
 from __future__ import annotations

@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 
 from storage.records import Frame, Language
 from synth.tasks.solver import NotAdmitted, admit, draw_seed
-from synth.tasks.wording import render
+from synth.tasks.wording import LANGUAGES, render
 from synth.worlds.base import World
 
-_LANGUAGES: tuple[Language, Language] = ("en", "zh")
 _OPTIONAL_SHARE = 0.35
 
 
@@ -49,7 +48,7 @@ def assess(world: type[World], draws: int, *, seed: int) -> Assessment:
     intents, assessment = list(world.jobs()), Assessment()
     rng.shuffle(intents)
     for turn in range(draws):
-        intent, language = intents[turn % len(intents)], _LANGUAGES[turn % 2]
+        intent, language = intents[turn % len(intents)], LANGUAGES[turn % 2]
         names = frozenset(slot.name for slot in intent.slots if slot.is_required or rng.random() < _OPTIONAL_SHARE)
         world_seed = draw_seed(rng, "train")
         frame = Frame(world=world.name, intent=intent.name, slots=world(world_seed).draw_slots(intent.name, names, rng))

@@ -10,9 +10,10 @@ Conditions of admission, for every task:
 
 The plan of a refusal task is its answer, after the lookups that the refusal needs, if any.
 
-Siblings of a frame have the same intent, with individuals drawn anew in a world of another seed. Set aside for evaluation are world seeds
-that are 3 modulo 4, and by hash a quarter of the combinations of individuals. `sibling` with `use="train"` draws neither, with any other
-use only these. `admit` does not draw: drills, for which it is called, keep to the seeds of their use but not to its individuals.
+A sibling of a frame has the same intent and other individuals, in a world of another seed. Two things are set aside for evaluation: world
+seeds that are 3 modulo 4, and a quarter of the combinations of individuals, chosen by hash. `sibling` with `use="train"` draws none of
+them; with any other use it draws only them. `admit` draws nothing: its caller chooses the seed and the individuals. Drills, which call it,
+take seeds of their use, but any individuals.
 
 It does not word requests (`wording.py`) or rate them (`difficulty.py`).
 """
@@ -34,9 +35,6 @@ from storage.records import (
     FunctionCall,
     Language,
     Message,
-    Plan,
-    RefusalReason,
-    Success,
     Task,
     ToolCall,
     content_id,
@@ -45,7 +43,6 @@ from synth.tasks.difficulty import difficulty
 from synth.tasks.exploits import ALWAYS_REFUSE, exploits
 from synth.tasks.verify import Verdict, judge
 from synth.tasks.wording import render
-from synth.text.refusals import REFUSALS
 from synth.worlds.base import Solution, Unsolvable, World
 
 Use = Literal["train", "eval_in", "eval_out"]
@@ -75,15 +72,9 @@ def solve(world: World, frame: Frame, language: Language) -> Solution:
     """The expert plan and success criteria of a frame in a world.
 
     Raises:
-        Unsolvable: the frame does not fit this seed. (If a refusal is right, the solution is that refusal.)
+        Unsolvable: the frame does not fit this seed.
     """
-    try:
-        return world.intents[frame.intent].solve(world, frame.slots, language)
-    except Unsolvable as unsolvable:
-        if not isinstance(unsolvable.reason, RefusalReason):
-            raise
-        reason = unsolvable.reason
-        return Solution(Plan(answer=REFUSALS[reason][language]), Success(refusal=reason))
+    return world.intents[frame.intent].solve(world, frame.slots, language)
 
 
 def execute(world: World, opening: Sequence[Message], calls: Iterable[Call], answer: str) -> Executed:
@@ -170,7 +161,7 @@ def _solve_in_seed(kind: type[World], frame: Frame, language: Language, seed: in
     try:
         return world, solve(world, frame, language)
     except Unsolvable as unsolvable:
-        raise NotAdmitted(str(unsolvable.reason), unsolvable.detail) from unsolvable
+        raise NotAdmitted(unsolvable.reason, unsolvable.detail) from unsolvable
 
 
 def check_admission(task: Task, world: World) -> None:

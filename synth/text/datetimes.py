@@ -1,7 +1,7 @@
 """Finds points in time in an answer: times of day, days with and without a year, weekdays.
 
 One idea: a time of day is a set of possible readings (`half past three` is 03:30 or 15:30 where the text does not say which). A source
-supports the time if it shows one of them. Input is a text from `number_words.in_digits`.
+supports the time if it shows one of them. Input is a text from `number_words.words_to_digits`.
 Not read: days relative to today ("tomorrow").
 """
 
@@ -80,7 +80,7 @@ class Datetimes(NamedTuple):
 
 @lru_cache(maxsize=2048)
 def datetimes_in(text: str) -> Datetimes:
-    """The points in time of a text from `in_digits`."""
+    """The points in time of a text from `words_to_digits`."""
     text, days = _extract_days(text)
     text, weekdays = _extract_weekdays(text)
     text, times = _extract_times(text)

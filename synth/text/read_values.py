@@ -1,7 +1,7 @@
 """Reads a short amount in English or Chinese: a number with its unit, a day, or a time of day.
 
-One idea: `AMOUNT` finds amounts in columns of text (Rust's regular expressions); each distinct amount is then read once, by the modules
-that also read answers: `number_words.py` (numerals), `datetimes.py` (days and times) and `quantities.py` (numbers and units).
+One idea: `amount_pattern` finds amounts in columns of text (Rust's regular expressions); each distinct amount is then read once, by the
+modules that also read answers: `number_words.py` (numerals), `datetimes.py` (days and times) and `quantities.py` (numbers and units).
 The text is lower case, with COLON in place of `:` between digits. Not read: fractions other than halves, ranges ("2-3 km").
 """
 

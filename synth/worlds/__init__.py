@@ -1,4 +1,4 @@
-"""All worlds by name. A world's module is imported when it is first asked for: the city takes a moment to load."""
+"""All worlds by name. A world's module is imported when its name is first looked up, because the import of the city is slow."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from storage.errors import BadInput
 from synth.worlds.base import World
 
 GROUNDED: tuple[str, ...] = ("city", "retail")
-"""Worlds that raw queries are grounded in: how people word their jobs can be read back (`grounding.yaml` of each)."""
+"""Worlds in which raw queries are grounded: each has a `grounding.yaml`, by which the wording of requests is read."""
 
 
 @cache
@@ -26,7 +26,7 @@ def _city() -> type[World]:
 
 
 @cache
-def _shelf() -> Callable[[str], type[World]]:
+def _library() -> Callable[[str], type[World]]:
     from synth.worlds.declarative.library_worlds import world_of
 
     return world_of
@@ -42,7 +42,7 @@ class Worlds:
         """Raises KeyError: there is no world of that name."""
         if name in self._registered:
             return self._registered[name]
-        return _city() if name == "city" else _shelf()(name)
+        return _city() if name == "city" else _library()(name)
 
     def __contains__(self, name: object) -> bool:
         if name in GROUNDED or name in self._registered:
@@ -52,8 +52,8 @@ class Worlds:
         return isinstance(name, str) and is_known(name)
 
     def names(self) -> tuple[str, ...]:
-        """Every world that has a name of its own, those that queries are read into first; generated ones (`gen-17`) are known without being
-        listed."""
+        """The grounded worlds, then those of the library, then registered ones. Generated worlds (`gen-17`) have valid names too, but are
+        not listed."""
         from synth.worlds.declarative.library_worlds import library_specs
 
         return tuple(dict.fromkeys((*GROUNDED, *library_specs(), *self._registered)))
@@ -71,7 +71,7 @@ class Worlds:
         self._registered[world.name] = world
 
     def forget(self, name: str) -> None:
-        """Undoes `register`; nothing where it was not registered."""
+        """Undoes `register`; does nothing if no world of this name is registered."""
         self._registered.pop(name, None)
 
 
@@ -133,7 +133,7 @@ def names_in(ranges: Iterable[str]) -> tuple[str, ...]:
 
 
 def admitted_names(ranges: Iterable[str]) -> tuple[str, ...]:
-    """`names_in`, less what is not admitted of the ranges: not every seed gives a domain that can be used."""
+    """`names_in` without the generated worlds of ranges that are not admitted: not every seed gives a usable domain."""
     ranges = tuple(ranges)
     return tuple(name for name in names_in(ranges) if name in ranges or _is_admitted(name))
 

@@ -5,8 +5,8 @@ bad call is an error *observation* (a JSON object with the key `error`), never a
 A world also declares its intents: name, slots, plan shape, taxonomy leaf, and how to solve one. Haystack, taxonomy, grounding,
 blueprints and tasks all read them here; nothing else knows what a world is about.
 
-Wording (how people ask) is not code: it lies in `families.yaml` of city and shop, by intent and language; what helps to read it back
-(cue words, synonyms of slot values) in their `grounding.yaml`. Any other world that is compiled brings its wording along.
+Wording is data: templates in `families.yaml`, cue words and synonyms in `grounding.yaml`, in the folders of city and retail. Every other
+compiled world generates its wording from its spec.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from storage.records import JSON, Language, Plan, RefusalReason, Success, Tool
 from synth.text.slot_kinds import SlotKind, Vocabulary
 
 WANTED_DRAWS = 12
-"""Draws of slots that are looked at for one that is wanted."""
+"""Draws of slots before `World.draw_such` gives up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +35,21 @@ class Observation:
 
 
 class Unsolvable(Exception):
-    """No plan exists for these slots in this world; `reason` says why. `is_refusal` is True where refusing is the right act
-    (a business rule, a missing tool, missing information), False where the frame simply does not fit this seed (draw another)."""
+    """No plan exists for these slots in this state of the world; other slots or another seed may have one.
 
-    def __init__(self, reason: RefusalReason | str, detail: str = "") -> None:
-        super().__init__(f"{reason}: {detail}" if detail else str(reason))
+    reason: a short key, such as `misfit`.
+    detail: why, in words.
+    """
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(f"{reason}: {detail}" if detail else reason)
         self.reason = reason
         self.detail = detail
 
-    @property
-    def is_refusal(self) -> bool:
-        return isinstance(self.reason, RefusalReason)
+
+def misfit(detail: str) -> Unsolvable:
+    """The error for slots that do not fit the state."""
+    return Unsolvable("misfit", detail)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +121,7 @@ class Intent(ABC):
         """A minimal expert plan and success criteria in `world`, which is left as it was found.
 
         Raises:
-            Unsolvable: see there.
+            Unsolvable: these slots have no plan in this state.
         """
 
     def has_conflict(self, slot_names: frozenset[str]) -> bool:
@@ -130,7 +134,7 @@ class World(ABC):
 
     name: ClassVar[str]
     version: ClassVar[int]
-    """Bumped by hand when the same seed and calls give other bytes: part of every part id."""
+    """Raise it by hand when the same seed and calls give other output. It is part of every part id."""
     tools: ClassVar[tuple[Tool, ...]]
     intents: ClassVar[Mapping[str, Intent]]
     kinds: ClassVar[Mapping[str, SlotKind]]
@@ -196,7 +200,7 @@ class World(ABC):
     def draw_such(
         self, intent: str, slot_names: frozenset[str], rng: random.Random, is_wanted: Callable[[Mapping[str, JSON]], bool]
     ) -> dict[str, JSON] | None:
-        """`draw_slots`, drawn again until the values are wanted; None where some draws were not."""
+        """`draw_slots`, repeated until `is_wanted` accepts the values; None if a limited number of draws gives none."""
         candidates = (self.draw_slots(intent, slot_names, rng) for _ in range(WANTED_DRAWS))
         return next((slots for slots in candidates if is_wanted(slots)), None)
 
@@ -220,7 +224,7 @@ class World(ABC):
         return frozenset(forms)
 
     def known_names(self) -> Mapping[str, tuple[str, ...]]:
-        """Names that an answer may not bring up unless somebody did before: each spelling with all spellings of the same thing.
+        """Names that an answer may contain only if the conversation contains them before it: spelling -> all spellings of the same thing.
 
         By default the values of all vocabularies; worlds add the names of what they hold.
         """

@@ -1,4 +1,4 @@
-"""The worlds of the Berkeley function-calling leaderboard's multi-turn cases, and what a conversation in one of them is worth.
+"""Worlds for the multi-turn cases of the Berkeley function-calling leaderboard, and the judge of conversations in them.
 
 One idea: a case is a world in a start state, what the user says turn by turn, the tools on offer in each turn, and reference calls. A
 conversation is judged against the reference by outcome, after every turn: the same end state, everything observed that the reference
@@ -49,7 +49,12 @@ _JSON_TYPES = {"dict": "object", "float": "number", "tuple": "array", "any": "st
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """said: by the user. tools: names of those on offer from here on. calls: the reference's; none where nothing can be done yet."""
+    """One turn of a case.
+
+    said: the user's message.
+    tools: names of the tools that are offered in this turn.
+    calls: the reference calls; empty if nothing can be done yet.
+    """
 
     said: str
     tools: frozenset[str]
@@ -58,7 +63,11 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One conversation to be had. classes: of the tools; config: their start state, by class."""
+    """One case of the leaderboard: a conversation of several turns.
+
+    classes: names of the classes that the tools belong to.
+    config: the start state of each class, by its name.
+    """
 
     id: str
     category: str
@@ -216,7 +225,7 @@ def _error(text: str) -> Observation:
 
 
 def _plain(value: Any) -> JSON:
-    """A JSON value of a state; of objects their public attributes, less the way back to their parent."""
+    """A state as JSON. An object becomes its public attributes, without the reference to its parent."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items() if not str(key).startswith("_")}
     if isinstance(value, (list, tuple)):
@@ -240,7 +249,7 @@ def _flat(value: JSON, path: str = "") -> dict[str, JSON]:
 # ---- judging -------------------------------------------------------------------------------------------------------------------
 
 
-def judge_session(case: Case, calls_by_turn: Sequence[Sequence[Call]]) -> dict[str, bool]:
+def judge_conversation(case: Case, calls_by_turn: Sequence[Sequence[Call]]) -> dict[str, bool]:
     """The checks of a conversation, by name; all hold where it did what the reference does.
 
     Args:

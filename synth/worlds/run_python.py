@@ -1,7 +1,7 @@
 """`run_python`: a tool that computes, which any world or cluster can offer beside its own (definition P10).
 
-A snippet runs in a fork of the warm interpreter of a box that waits for it, under all limits of the box: no network, 512 MB, one CPU, an
-empty folder of its own. Snippets share nothing. The observation holds no timing and no address, random numbers start from one
+A box has an interpreter that is started in advance. A snippet runs in a fork of it, under all limits of the box: no network, 512 MB, one
+CPU, an empty folder of its own. Snippets share nothing. The observation holds no timing and no address, random numbers start from one
 seed and sets are ordered alike everywhere, so a deterministic snippet always gives the same bytes, on either provider with one Python.
 
 Where no provider works (`synth.sandbox.pick()` is None) the tool is not offered. Worlds share one tool a process: `run_python`.

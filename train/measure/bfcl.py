@@ -1,7 +1,7 @@
 """Evaluates a policy on the multi-turn cases of the Berkeley function-calling leaderboard, in the world of each case
 (`synth/worlds/bfcl_world.py`).
 
-One idea: a case fixes the user's messages of every turn. The policy's calls are executed, and at the end `judge_session` compares the
+One idea: a case fixes the user's messages of every turn. The policy's calls are executed, and at the end `judge_conversation` compares the
 result with the reference. A turn ends with an answer without a call. As in `synth/rollouts/episode.py`, a policy that uses up steps, tokens
 or the window has failed. After a failure of the engine, the world or the judge, the case is repeated, at most twice; then it enters no
 rate.
@@ -26,7 +26,7 @@ from synth.intervals import wilson
 from synth.roles.base import ToolsFailed
 from synth.rollouts.draws import RETRIES
 from synth.rollouts.episode import IN_FLIGHT, request_seed
-from synth.worlds.bfcl_world import CATEGORIES, BFCLWorld, Case, Turn, cases, judge_session
+from synth.worlds.bfcl_world import CATEGORIES, BFCLWorld, Case, Turn, cases, judge_conversation
 
 VERSION = 3
 MAX_STEPS = 20
@@ -40,7 +40,7 @@ class Session:
     """The conversation of one case.
 
     made: calls by turn.
-    checks: of `judge_session`, or the one that ended the conversation.
+    checks: of `judge_conversation`, or the one that ended the conversation.
     failure: error of the infrastructure, if any.
     is_unanswered: whether that was an error of the engine.
     """
@@ -177,7 +177,7 @@ def _run(world: BFCLWorld, turn: Turn, call: ToolCall) -> Message:
 
 def _judge(session: Session) -> None:
     try:
-        session.checks = judge_session(session.case, session.made)
+        session.checks = judge_conversation(session.case, session.made)
     except Exception as error:
         session.spoil(Outcome.JUDGE_FAILURE, error)
     else:

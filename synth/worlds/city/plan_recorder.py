@@ -18,7 +18,7 @@ FactKind = Literal["number", "price", "time", "date", "name", "id", "word"]
 
 
 class Script:
-    """A plan in the making.
+    """A plan under construction.
 
     world: executes the calls; it is read only, so nothing need be undone.
     language: what the answer is written in.
@@ -63,7 +63,7 @@ class Script:
         self._sentences.append(en if self.language == "en" else zh)
 
     def fact(self, kind: FactKind, value: JSON, *alternatives: str, rivals: Sequence[str] = ()) -> None:
-        """The answer must state this (and a sentence said so), and none of the rivals."""
+        """Requires that the answer states this value and none of the rivals. The caller states the value in a sentence (`say`)."""
         self._add(self._facts, kind, value, alternatives, tuple(rivals))
 
     def evidence(self, kind: FactKind, value: JSON, *alternatives: str) -> None:

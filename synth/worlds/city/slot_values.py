@@ -60,9 +60,7 @@ def draw_entities(world: CityBased, intent: Intent, slots: Mapping[str, JSON], r
         values = _Draw(world, intent, frozenset(slots), fixed, rng).values()
         try:
             intent.solve(world, values, "en")
-        except Unsolvable as problem:
-            if problem.is_refusal:
-                break
+        except Unsolvable:
             continue
         break
     return values
@@ -175,7 +173,7 @@ class _Draw:
     # ---- places --------------------------------------------------------------------------------------------------------------
 
     def _draw_target(self) -> None:
-        """Draws the place to be found, and from it whatever of category, filters, district and anchor is not given."""
+        """Draws the place to be found. Category, filters, district and landmark, where not given, are taken from it."""
         main = "category" if "category" in self.names else "category_a" if "category_a" in self.names else "theme"
         if main not in self.names:
             return

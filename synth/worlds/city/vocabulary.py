@@ -233,7 +233,7 @@ SETTINGS: dict[str, tuple[str, str]] = {
     "offline_map": ("download the offline map", "下载离线地图"),
 }
 
-NEGLECTED: dict[str, tuple[str, str]] = {
+IMPOSSIBLE_WISHES: dict[str, tuple[str, str]] = {
     "stop_rain": ("make the rain stop", "让雨停下来"),
     "clear_jam": ("make the traffic jam disappear", "让堵车消失"),
     "delay_train": ("hold the train for me", "让火车等我"),
@@ -274,7 +274,7 @@ KINDS: dict[str, SlotKind] = {
     "venue": _vocabulary(VENUES),
     "line": _vocabulary(LINES),
     "setting": _vocabulary(SETTINGS),
-    "wish": _vocabulary(NEGLECTED),
+    "wish": _vocabulary(IMPOSSIBLE_WISHES),
     "clock": _vocabulary(CLOCKS),
     "open_now": _vocabulary(FLAG),
     "distance_m": Quantity("m", 100, 20000, (500, 800, 1000, 1500, 2000, 2500, 3000, 4000, 5000, 6000, 8000)),

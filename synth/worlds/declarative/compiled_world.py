@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from storage.records import CODE_TOOL, JSON
-from synth.text.slot_kinds import Date, Vocabulary
+from synth.text.slot_kinds import Date
 from synth.worlds.base import Intent, Observation
 from synth.worlds.declarative.common_names import possible_names
 from synth.worlds.declarative.domain import Domain
 from synth.worlds.declarative.intents.acts import ActIntent
-from synth.worlds.declarative.intents.base import SpecIntent, StateWorld
+from synth.worlds.declarative.intents.base import SpecIntent, StateWorld, any_value
 from synth.worlds.declarative.intents.computing import ComputeIntent
 from synth.worlds.declarative.state import State, fresh_state
 from synth.worlds.declarative.tools import Callee, error_observation
@@ -121,15 +121,5 @@ class SpecWorld(StateWorld):
 
     def _random_slots(self, intent: SpecIntent, names: frozenset[str], given: Mapping[str, JSON], rng: random.Random) -> dict[str, JSON]:
         """Random values if no rows of this seed fit: the caller finds that they cannot be solved, and takes another seed."""
-        out: dict[str, JSON] = {}
-        for slot in intent.slots:
-            if slot.name not in names:
-                continue
-            kind = self.kinds[slot.kind]
-            if slot.name in given:
-                out[slot.name] = given[slot.name]
-            elif isinstance(kind, Date):
-                out[slot.name] = rng.randrange(kind.horizon_days + 1)
-            else:
-                out[slot.name] = rng.choice(tuple(kind.names) if isinstance(kind, Vocabulary) else kind.choices)
-        return out
+        slots = (slot for slot in intent.slots if slot.name in names)
+        return {slot.name: given[slot.name] if slot.name in given else any_value(self.kinds[slot.kind], rng) for slot in slots}

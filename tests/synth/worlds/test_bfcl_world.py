@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.tags_sections.bfcl import KEYS, MUTATORS
 from storage.records import Call
-from synth.worlds.bfcl_world import CATEGORIES, MORE_TOOLS, BFCLWorld, Case, cases, judge_session
+from synth.worlds.bfcl_world import CATEGORIES, MORE_TOOLS, BFCLWorld, Case, cases, judge_conversation
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def reference(case: Case) -> list[list[Call]]:
 
 
 def failed(case: Case, made: Sequence[Sequence[Call]]) -> set[str]:
-    return {name for name, holds in judge_session(case, made).items() if not holds}
+    return {name for name, holds in judge_conversation(case, made).items() if not holds}
 
 
 def test_every_case_is_read_with_its_tools_and_references(every: list[Case]) -> None:
@@ -58,7 +58,7 @@ def test_what_a_conversation_does_otherwise_is_seen(moving: Case) -> None:
     _, second, (call,), last = made
     assert failed(moving, [first, [*second, call], [], last]) == {"observations"}, "nor does what was seen a turn too early stand for it"
     with pytest.raises(ValueError, match="has 4 turns; here are 3"):
-        judge_session(moving, made[:-1])
+        judge_conversation(moving, made[:-1])
 
 
 def test_a_call_changes_nothing_but_the_world(every: list[Case]) -> None:

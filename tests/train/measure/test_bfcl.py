@@ -150,7 +150,7 @@ def test_a_world_or_a_judge_that_raises_is_no_failure_of_the_policy(few: list[Ca
     def broken(*_: object) -> None:
         raise RuntimeError("out of order")
 
-    monkeypatch.setattr(bfcl, "judge_session", broken)
+    monkeypatch.setattr(bfcl, "judge_conversation", broken)
     assert play_case(Replaying(few, reference), few[0]).outcome is Outcome.JUDGE_FAILURE
     monkeypatch.setattr(BFCLWorld, "call", broken)
     session = play_case(Replaying(few, reference), few[0])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from synth.worlds.base import misfit
 from synth.worlds.city.intents.base import FORECAST, LOCATE_TWO_OR_THREE, RANKING, SEARCH, WEB, CityIntent, Step, optional, required
-from synth.worlds.city.intents.plan_parts import Row, Slots, both, distinct, forecast, locate, misfit, name_of, rows_of, tell_weather
+from synth.worlds.city.intents.plan_parts import Row, Slots, both, distinct, forecast, locate, name_of, rows_of, tell_weather
 from synth.worlds.city.intents.web import look_up
 from synth.worlds.city.plan_recorder import Script
 from synth.worlds.city.vocabulary import label

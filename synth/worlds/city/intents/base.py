@@ -22,11 +22,11 @@ CENTRAL = "map_search_central_places"
 RANKING = "map_search_ranking_list"
 FLIGHTS = "travel_search_flights"
 TRAINS = "travel_search_trains"
-CONDITIONS = "weather_current_conditions"
+CURRENT_WEATHER = "weather_current_conditions"
 FORECAST = "weather_forecast_days"
 WEB = "web_search"
 
-Given = frozenset[str]
+SlotNames = frozenset[str]
 
 _ENTITY_KINDS = frozenset({"place", "district", "city", "line"})
 _CONFLICTS = (frozenset({"min_rating", "price_max"}), frozenset({"radius", "price_max"}))
@@ -64,7 +64,7 @@ class CityIntent(Intent):
     steps: ClassVar[tuple[Step, ...]] = ()
     """The calls that `report` makes, in order."""
 
-    def shape(self, slot_names: Given) -> Shape:
+    def shape(self, slot_names: SlotNames) -> Shape:
         places: dict[int, int] = {}
         calls: list[tuple[str, tuple[int, ...]]] = []
         for position, step in enumerate(self.steps):
@@ -73,10 +73,10 @@ class CityIntent(Intent):
                 calls.append((step.tool, tuple(places[parent] for parent in step.parents if parent in places)))
         return Shape(tuple(calls))
 
-    def constraints(self, slot_names: Given) -> int:
+    def constraints(self, slot_names: SlotNames) -> int:
         return len(slot_names - self.objects)
 
-    def has_conflict(self, slot_names: Given) -> bool:
+    def has_conflict(self, slot_names: SlotNames) -> bool:
         return any(pair <= slot_names for pair in _CONFLICTS)
 
     def solve(self, world: World, slots: Mapping[str, JSON], language: Language) -> Solution:
@@ -107,10 +107,10 @@ class RefusalIntent(Intent):
         self.name, self.leaf, self.slots, self.refusal, self.domain = name, leaf, slots, refusal, domain
         self._answers = answers
 
-    def shape(self, slot_names: Given) -> Shape:
+    def shape(self, slot_names: SlotNames) -> Shape:
         return Shape(())
 
-    def constraints(self, slot_names: Given) -> int:
+    def constraints(self, slot_names: SlotNames) -> int:
         return 0
 
     def solve(self, world: World, slots: Mapping[str, JSON], language: Language) -> Solution:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from synth.worlds.base import misfit
 from synth.worlds.city.intents.base import (
     ALONG,
     CENTRAL,
@@ -10,7 +11,7 @@ from synth.worlds.city.intents.base import (
     ROUTES,
     SEARCH,
     CityIntent,
-    Given,
+    SlotNames,
     Step,
     optional,
     required,
@@ -25,7 +26,6 @@ from synth.worlds.city.intents.plan_parts import (
     filters,
     forecast,
     locate,
-    misfit,
     mode_of,
     name_of,
     query_text,
@@ -121,7 +121,7 @@ class MeetInTheMiddle(CityIntent):
     objects = frozenset({"category"})
     steps = (*LOCATE_TWO_OR_THREE, Step(CENTRAL, 0, 1, 2))
 
-    def has_conflict(self, slot_names: Given) -> bool:
+    def has_conflict(self, slot_names: SlotNames) -> bool:
         return "place_c" in slot_names or super().has_conflict(slot_names)
 
     def report(self, script: Script, slots: Slots) -> None:
@@ -157,7 +157,7 @@ class MeetAndGo(CityIntent):
         Step(FORECAST, 3, when={"date"}),
     )
 
-    def has_conflict(self, slot_names: Given) -> bool:
+    def has_conflict(self, slot_names: SlotNames) -> bool:
         return "place_c" in slot_names or super().has_conflict(slot_names)
 
     def report(self, script: Script, slots: Slots) -> None:

@@ -8,18 +8,14 @@ from typing import Any
 
 from storage.records import JSON
 from synth.text.value_spellings import value_spellings
-from synth.worlds.base import Unsolvable
+from synth.worlds.base import misfit
 from synth.worlds.city.intents.base import FORECAST, ROUTES, SEARCH
 from synth.worlds.city.map.weather import CONDITIONS
 from synth.worlds.city.plan_recorder import Script
-from synth.worlds.city.vocabulary import CATEGORIES, KINDS, MOTOR_MODES, TODAY, label
+from synth.worlds.city.vocabulary import CATEGORIES, HORIZON_DAYS, KINDS, MOTOR_MODES, TODAY, label
 
 Slots = Mapping[str, JSON]
 Row = dict[str, Any]
-
-
-def misfit(detail: str) -> Unsolvable:
-    return Unsolvable("misfit", detail)
 
 
 def distinct(*values: JSON) -> None:
@@ -128,7 +124,7 @@ def best_near(script: Script, slots: Slots, center: Row, category: str) -> Row:
 
 
 def tell_found(script: Script, slots: Slots, result: Row, key: str | None = None) -> list[Row]:
-    """Tells the first places of a result: one, or as many as the slot `limit` wants; any place shown will do where no order is asked for.
+    """States the first places of a result: one, or as many as the slot `limit` says. Without an order, any place shown is a right answer.
 
     key: the row's field that the order is about; by default that of the slot `sort`.
     """
@@ -259,7 +255,7 @@ def departures(script: Script, tool: str, origin: str, destination: str, day: in
         Unsolvable: none, or all sold out.
     """
     distinct(origin, destination)
-    if day + (days or 0) > 15:
+    if day + (days or 0) > HORIZON_DAYS:
         raise misfit("the timetable ends before")
     names = [label("city", city, script.language) for city in (origin, destination)]
     result = script.call(tool, {"origin": names[0], "destination": names[1], "date": iso(day), "days": days})

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from synth.worlds.base import misfit
 from synth.worlds.city.intents.base import ROUTES, SEARCH, CityIntent, Step, optional, required
-from synth.worlds.city.intents.plan_parts import Row, Slots, compute, distinct, locate, misfit, mode_of, moment, tell_one_of, tell_route
+from synth.worlds.city.intents.plan_parts import Row, Slots, compute, distinct, locate, mode_of, moment, tell_one_of, tell_route
 from synth.worlds.city.plan_recorder import Script
 from synth.worlds.city.tools.routing import TRAFFIC
 from synth.worlds.city.vocabulary import MODES

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from synth.worlds.city.intents.base import CONDITIONS, FLIGHTS, FORECAST, SEARCH, TRAINS, WEB, CityIntent, Step, optional, required
+from synth.worlds.base import misfit
+from synth.worlds.city.intents.base import CURRENT_WEATHER, FLIGHTS, FORECAST, SEARCH, TRAINS, WEB, CityIntent, Step, optional, required
 from synth.worlds.city.intents.plan_parts import (
     Row,
     Slots,
@@ -12,7 +13,6 @@ from synth.worlds.city.intents.plan_parts import (
     distinct,
     forecast,
     locate,
-    misfit,
     tell_departure,
     tell_one_of,
     tell_weather,
@@ -216,11 +216,11 @@ class WeatherNow(CityIntent):
     domain = "weather"
     slots = required(place="place")
     objects = frozenset({"place"})
-    steps = (Step(SEARCH), Step(CONDITIONS, 0))
+    steps = (Step(SEARCH), Step(CURRENT_WEATHER, 0))
 
     def report(self, script: Script, slots: Slots) -> None:
         start = locate(script, slots["place"])
-        now: Row = script.call(CONDITIONS, {"location": start["coords"]})
+        now: Row = script.call(CURRENT_WEATHER, {"location": start["coords"]})
         script.evidence("id", now["station"])
         names = (now["condition"], now["condition_zh"])
         tell_one_of(script, names, [other[:2] for other in weather.CONDITIONS if other[:2] != names])
@@ -236,8 +236,9 @@ class _RegionWeather(CityIntent):
     steps = (Step(FORECAST),)
 
     def report(self, script: Script, slots: Slots) -> None:
-        kind = self.slots[0].kind
-        tell_weather(script, forecast(script, label(kind, slots[kind], script.language), slots["date"], slots.get("days")))
+        region = self.slots[0]
+        name = label(region.kind, slots[region.name], script.language)
+        tell_weather(script, forecast(script, name, slots["date"], slots.get("days")))
 
 
 class WeatherInDistrict(_RegionWeather):

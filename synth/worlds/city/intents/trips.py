@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from synth.worlds.base import misfit
 from synth.worlds.city.intents.about import rank
-from synth.worlds.city.intents.base import FORECAST, RANKING, ROUTES, SEARCH, TRAINS, WEB, CityIntent, Given, Step, optional, required
+from synth.worlds.city.intents.base import FORECAST, RANKING, ROUTES, SEARCH, TRAINS, WEB, CityIntent, SlotNames, Step, optional, required
 from synth.worlds.city.intents.plan_parts import (
     Row,
     Slots,
@@ -15,7 +16,6 @@ from synth.worlds.city.intents.plan_parts import (
     filters,
     forecast,
     locate,
-    misfit,
     mode_of,
     moment,
     name_of,
@@ -177,7 +177,7 @@ class LongTrip(CityIntent):
         Step(WEB, when={"topic"}),
     )
 
-    def has_conflict(self, slot_names: Given) -> bool:
+    def has_conflict(self, slot_names: SlotNames) -> bool:
         return {"hotel_price_max", "min_rating"} <= slot_names or super().has_conflict(slot_names)
 
     def report(self, script: Script, slots: Slots) -> None:

@@ -6,7 +6,7 @@ The refusal's answer names its reason in plain words; the reasons are those of `
 from __future__ import annotations
 
 from storage.records import RefusalReason
-from synth.worlds.city.intents.base import CityIntent, Given, RefusalIntent, optional, required
+from synth.worlds.city.intents.base import CityIntent, RefusalIntent, SlotNames, optional, required
 from synth.worlds.city.intents.plan_parts import Slots, distinct
 from synth.worlds.city.intents.routes import tell_whether
 from synth.worlds.city.plan_recorder import Script
@@ -93,7 +93,7 @@ class _FromConversation(CityIntent):
     needs_no_tool = True
     domain = "map"
 
-    def constraints(self, slot_names: Given) -> int:
+    def constraints(self, slot_names: SlotNames) -> int:
         return 0
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from synth.worlds.base import misfit
 from synth.worlds.city.intents.base import WEB
-from synth.worlds.city.intents.plan_parts import misfit, tell_one_of
+from synth.worlds.city.intents.plan_parts import tell_one_of
 from synth.worlds.city.plan_recorder import Script
 from synth.worlds.city.tools import web_corpus
 from synth.worlds.city.tools.travel_policies import POLICIES

@@ -39,7 +39,7 @@ class City:
 
 
 class CityBased(World):
-    """A world that stands in a city: all that intents and draws know of the world they are solved and drawn in."""
+    """A world with a city. Intents and draws of slots need no more of their world than this class offers."""
 
     city: City
 

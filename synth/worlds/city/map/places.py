@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.worlds.city.map.geometry import HEIGHT_M, WIDTH_M, Floats, to_grid, to_text
+from synth.worlds.city.map.geometry import COLUMNS, HEIGHT_M, WIDTH_M, Floats, to_grid, to_text
 from synth.worlds.city.map.place_catalog import catalogue, category_codes, members
 from synth.worlds.city.map.place_names import DISTRICTS
 from synth.worlds.city.map.roads import Roads, road_names
@@ -135,7 +135,7 @@ class Places:
         place = catalogue()[index]
         category = CATEGORIES[place.category]
         district = DISTRICTS[DISTRICT_KEYS[int(self.district[index])]]
-        road_en, road_zh = road_names(int(self.crossings[0][index]) // 36)
+        road_en, road_zh = road_names(int(self.crossings[0][index]) // COLUMNS)
         number, features = int(self._numbers[index]), int(self.features[index])
         rank, among = self.rank(index)
         row: dict[str, Any] = {

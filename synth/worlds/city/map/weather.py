@@ -1,7 +1,7 @@
 """Weather: what it is now, and a forecast for today and 15 days on, for every district of the city and every administrative region.
 
 Temperatures follow the latitude in May, a slow wave over the days and chance; conditions follow chance alone. Every station and every
-day's bulletin has an identifier. The forecast is exact by decree: no day ever turns out otherwise.
+day's bulletin has an identifier. The forecast is always right.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from synth.worlds.city.vocabulary import CATEGORIES
 
 Indices = NDArray[np.int64]
 Column = NDArray[Any]
-Given = dict[str, Any]
+Arguments = dict[str, Any]
 
 _POSITIONS = {key: position for position, key in enumerate(CATEGORIES)}
 _NOTHING: dict[str, Any] = {"total": 0, "places": []}
@@ -54,14 +54,14 @@ def _matches(city: City, query: Query) -> Indices:
     return matching
 
 
-def _check_prices(given: Given, *, sorts_by_price: bool = False) -> None:
+def _check_prices(given: Arguments, *, sorts_by_price: bool = False) -> None:
     if given["price_category"] is None and (given["price_min"] is not None or given["price_max"] is not None or sorts_by_price):
         raise BadArgument("price_category is required with price_min, price_max and price orders: average_cost or price")
     if given["price_min"] is not None and given["price_max"] is not None and given["price_min"] > given["price_max"]:
         raise BadArgument("price_min must not be above price_max")
 
 
-def _filter(places: Places, indices: Indices, given: Given) -> Indices:
+def _filter(places: Places, indices: Indices, given: Arguments) -> Indices:
     if given["min_rating"] is not None:
         indices = indices[places.rating[indices] >= given["min_rating"] - 1e-9]
     if given["price_category"] is not None:
@@ -74,7 +74,7 @@ def _filter(places: Places, indices: Indices, given: Given) -> Indices:
 
 
 def _order(places: Places, indices: Indices, key: Column) -> Indices:
-    """Positions in `found` by ascending key, ties to more reviews, then the lower index."""
+    """Positions in `indices` by ascending key, ties to more reviews, then the lower index."""
     order: Indices = np.lexsort((indices, -places.reviews[indices], key))
     return order
 
@@ -85,7 +85,7 @@ def _answer(total: int, order: str, rows: list[dict[str, Any]]) -> dict[str, Any
     return {"total": total, "sort_by": order, "listing": f"complete list of {total}" if len(rows) == total else "partial", "places": rows}
 
 
-def search_places(city: City, given: Given) -> dict[str, Any]:
+def search_places(city: City, given: Arguments) -> dict[str, Any]:
     """map_search_places."""
     order, places = given["sort_by"], city.places
     _check_prices(given, sorts_by_price=order.startswith("price"))
@@ -118,7 +118,7 @@ def search_places(city: City, given: Given) -> dict[str, Any]:
     return _answer(len(indices), order, rows)
 
 
-def search_along_route(city: City, given: Given) -> dict[str, Any]:
+def search_along_route(city: City, given: Arguments) -> dict[str, Any]:
     """map_search_along_route."""
     origin, destination = point("origin", given["origin"]), point("destination", given["destination"])
     mode, places = given["transport_mode"], city.places
@@ -149,7 +149,7 @@ def _metres_off(x: Floats, y: Floats, xs: Floats, ys: Floats) -> Floats:
     return metres
 
 
-def search_central_places(city: City, given: Given) -> dict[str, Any]:
+def search_central_places(city: City, given: Arguments) -> dict[str, Any]:
     """map_search_central_places."""
     _check_prices(given)
     places, order = city.places, given["sort_by"]
@@ -184,7 +184,7 @@ _LISTS: tuple[tuple[str, str, Callable[[Places, Indices], Column]], ...] = (
     ("Hidden gems", "宝藏榜", lambda p, i: p.reviews[i] / 200 - p.rating[i]),
     ("Open late", "深夜榜", lambda p, i: -p.closes[i]),
     ("Early birds", "早起榜", lambda p, i: p.opens[i]),
-    ("Most features", "设施榜", lambda p, i: -np.array([int(bits).bit_count() for bits in p.features[i].tolist()], np.float64)),
+    ("Most features", "设施榜", lambda p, i: -np.array([int(features).bit_count() for features in p.features[i].tolist()], np.float64)),
     ("Premium", "高端榜", lambda p, i: -p.yuan[i].astype(np.float64)),
     ("Local favourites", "口碑榜", lambda p, i: -p.weight[i]),
     ("Budget", "平价榜", lambda p, i: p.yuan[i].astype(np.float64)),
@@ -192,7 +192,7 @@ _LISTS: tuple[tuple[str, str, Callable[[Places, Indices], Column]], ...] = (
 """English title, Chinese title, key (ascending)."""
 
 
-def search_ranking_list(city: City, given: Given) -> dict[str, Any]:
+def search_ranking_list(city: City, given: Arguments) -> dict[str, Any]:
     """map_search_ranking_list."""
     district = district_of("region", given["region"])
     query, places = read_query(given["query"]), city.places

@@ -7,12 +7,9 @@ enums and flags need not. Distances are metres, money is yuan, ratings go to 5 (
 from __future__ import annotations
 
 from storage.records import JSON, Tool
+from synth.worlds.city.vocabulary import CENTRAL_SORTS, MODES, POI_SORTS, PREFERENCES
 
-SORT_BY = ("weight", "distance", "rating:d", "price:a", "price:d")
-CENTRAL_SORT_BY = ("balanced", "min_max_distance", "total_distance")
 PRICE_CATEGORIES = ("average_cost", "price")
-MODES = ("driving", "walking", "bicycling", "transit", "motorcycle", "truck")
-PREFERENCES = ("prefer_highways", "avoid_highways", "avoid_tolls", "prefer_main_roads", "avoid_highways+avoid_tolls")
 
 _COORDS = 'Coordinate "lat,lon".'
 
@@ -73,7 +70,9 @@ TOOLS: tuple[Tool, ...] = (
             "center": _grounded(f"Search around here. {_COORDS}"),
             "radius": _whole("Metres around center.", 100, 20000, default=5000),
             "region": _grounded("District or city to search in."),
-            "sort_by": _text("Order; distance needs center, price orders need price_category.", enum=list(SORT_BY), default="weight"),
+            "sort_by": _text(
+                "Order; distance needs center, price orders need price_category.", enum=["weight", *POI_SORTS], default="weight"
+            ),
             **_PRICES,
             "limit": _LIMIT,
         },
@@ -122,7 +121,7 @@ TOOLS: tuple[Tool, ...] = (
             "radius": _whole("Metres around the middle of the origins.", 100, 20000, default=10000),
             "sort_by": _text(
                 "balanced (mean and longest way alike), min_max_distance (shortest longest way) or total_distance (shortest sum).",
-                enum=list(CENTRAL_SORT_BY), default="balanced",
+                enum=list(CENTRAL_SORTS), default="balanced",
             ),
             **_PRICES,
             "limit": _LIMIT,

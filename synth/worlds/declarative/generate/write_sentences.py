@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from synth.worlds.declarative.generate.components import FieldPart, Name, Noun
+from synth.worlds.declarative.language.values import CURRENCIES_ZH
 
 _COUNT = re.compile(r"count\(\$(\w+), ([^()]*)\)")
 _PATH = re.compile(r"([$~])(\w+)((?:\.\w+)*)")
 _MARK = re.compile(r"<([^<>]+)>")
 _ARTICLE = re.compile(r"\b([Aa]) (?=[aeioAEIO])")
-_CURRENCIES = {"dollars": "美元", "yuan": "元", "euros": "欧元", "pounds": "英镑"}
 _UNITS = {"nights": "晚", "days": "天", "hours": "小时"}
 
 
@@ -179,7 +179,7 @@ class Scope:
     def _word(self, parts: list[str], language: str) -> str:
         is_zh, writer = language == "zh", self.writer
         if parts == ["currency"]:
-            return _CURRENCIES[writer.currency] if is_zh else writer.currency
+            return CURRENCIES_ZH[writer.currency] if is_zh else writer.currency
         if len(parts) == 1 and parts[0] in self.numbers:
             return str(self.numbers[parts[0]])
         if len(parts) == 1 or parts[1] == "s":

@@ -45,7 +45,7 @@ def intents_of(domain: Domain) -> list[SpecIntent]:
 
     Combined intents come first; an intent that the spec defines itself replaces the combined one of the same name.
     """
-    spec_jobs: list[SpecIntent] = [ScriptedIntent(domain, script) for script in domain.jobs]
+    spec_jobs: list[SpecIntent] = [ScriptedIntent(domain, job) for job in domain.jobs]
     if not domain.spec.head.combined:
         return spec_jobs
     combined = [*_acts(domain), *_questions(domain), *compute_intents(domain), *_refusals(domain)]

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any
 
 from storage.records import JSON, Language, RefusalReason
-from synth.worlds.base import Solution
+from synth.worlds.base import Solution, misfit
 from synth.worlds.declarative.acting import defaults_of, perform
 from synth.worlds.declarative.domain import Act, Condition, Domain, Entity, Param, Transfer, json_value
 from synth.worlds.declarative.intents.base import (
@@ -24,7 +24,6 @@ from synth.worlds.declarative.intents.base import (
     Step,
     expression_value,
     make_slot,
-    misfit,
     random_order,
     text_in,
     usual_values,
@@ -35,6 +34,7 @@ from synth.worlds.declarative.intents.required_observations import observe_condi
 from synth.worlds.declarative.intents.row_references import IdReference, RowReference
 from synth.worlds.declarative.language import schema
 from synth.worlds.declarative.state import State, clock_steps
+from synth.worlds.declarative.tools import get_name
 
 _BUDGET, _VALUES = 2000, 12
 """Values tried in one draw; days, times and odd numbers tried for one parameter."""
@@ -185,7 +185,7 @@ class ActIntent(SpecIntent):
                 continue
             parent = at if at is not None else shown_by.get(row.path[:-1])
             shown_by[row.path] = len(steps)
-            steps.append(Step(f"get_{row.entity.name}", () if parent is None else (parent,)))
+            steps.append(Step(get_name(row.entity), () if parent is None else (parent,)))
         for count in rows.counts:
             steps.append(Step(count.tool, tuple(sorted({shown_by[path] for path in count.source_paths if path in shown_by}))))
         if not self.against:

@@ -19,11 +19,12 @@ from typing import Any, NamedTuple
 from storage.records import JSON, Call, Fact, Language, Plan, Success
 from synth.text.slot_kinds import Date, Identifier, Quantity, SlotKind, Vocabulary
 from synth.text.value_spellings import value_spellings
-from synth.worlds.base import Intent, Shape, Slot, Solution, Unsolvable, World
+from synth.worlds.base import Intent, Shape, Slot, Solution, World
 from synth.worlds.declarative.domain import Domain, Entity, Field, Param
 from synth.worlds.declarative.language import schema
 from synth.worlds.declarative.language.values import Words
 from synth.worlds.declarative.state import State, clock_steps, number_steps, shown_value
+from synth.worlds.declarative.tools import get_name
 
 Slots = Mapping[str, JSON]
 NamedKind = tuple[str, SlotKind]
@@ -36,11 +37,6 @@ class Step(NamedTuple):
 
     tool: str
     parents: tuple[int, ...] = ()
-
-
-def misfit(detail: str) -> Unsolvable:
-    """The error for slots that do not fit the state."""
-    return Unsolvable("misfit", detail)
 
 
 def text_in(language: Language, english: str, chinese: str) -> str:
@@ -120,6 +116,13 @@ def expression_value(kind: str, value: JSON) -> Any:
 
 
 # ---- drawing ------------------------------------------------------------------------------------------------------------------------
+
+
+def any_value(kind: SlotKind, rng: random.Random) -> JSON:
+    """A random value of a slot kind."""
+    if isinstance(kind, Date):
+        return rng.randrange(kind.horizon_days + 1)
+    return rng.choice(tuple(kind.names) if isinstance(kind, Vocabulary) else kind.choices)
 
 
 def given_or_drawn(given: Slots, name: str, choices: Iterable[JSON], rng: random.Random) -> JSON:
@@ -234,7 +237,7 @@ class PlanDraft:
         """Adds a call that shows a row, unless an earlier call shows enough of it. needs_all: whether a short form is not enough."""
         is_full = self.shown.get((entity.name, key))
         if is_full is None or (needs_all and not is_full):
-            self.add_call(f"get_{entity.name}", **{entity.name: key})
+            self.add_call(get_name(entity), **{entity.name: key})
             self.mark_shown(entity, key, is_full=True)
 
     def require_row(self, entity: Entity, key: str, *, needs_all: bool = True) -> None:
@@ -260,7 +263,7 @@ class SpecIntent(Intent):
     """An intent of a compiled domain: one instance per intent, not one class."""
 
     steps: Sequence[Step] = ()
-    """The calls of the longest plan."""
+    """The calls of a typical plan, known without a state."""
 
     def __init__(self, domain: Domain, name: str, group: str, slots: Sequence[KindedSlot]) -> None:
         self.name, self.leaf, self.domain = name, f"{domain.name}.{group}.{name}", domain.name

@@ -17,7 +17,7 @@ from typing import Any
 from storage.records import CODE_TOOL, JSON, Call, Fact, Language
 from synth.text.claims import is_near, normalise, numbers_in
 from synth.text.number_words import words_to_digits
-from synth.worlds.base import Shape, Solution
+from synth.worlds.base import Shape, Solution, misfit
 from synth.worlds.declarative.domain import PRICE_WORDS, Domain, Field, system_prompt
 from synth.worlds.declarative.intents.base import (
     KindedSlot,
@@ -25,7 +25,6 @@ from synth.worlds.declarative.intents.base import (
     Slots,
     SpecIntent,
     make_slot,
-    misfit,
     row_fact,
     text_in,
     usual_values,
@@ -36,7 +35,7 @@ from synth.worlds.declarative.intents.request_templates import join_lead, questi
 from synth.worlds.declarative.intents.row_lists import OwnedRows, RowList, ShownRows, first_rows
 from synth.worlds.declarative.intents.row_references import searched_name
 from synth.worlds.declarative.language import schema
-from synth.worlds.declarative.language.values import Words
+from synth.worlds.declarative.language.values import CURRENCIES_ZH, Words
 from synth.worlds.declarative.state import State
 
 _NUMBERS = (schema.IntegerField, schema.NumberField, schema.MoneyField)
@@ -46,7 +45,6 @@ _SUMMED = ("count", "nights", "days", "weeks", "months", "hours", "minutes", "pe
 """Units of the numbers that have a total."""
 _COUNTED = ("count", "nights", "days", "weeks", "months", "hours", "people", "items")
 """Units of the numbers by which prices are multiplied."""
-_CURRENCIES: Mapping[str, str] = {"dollars": "美元", "yuan": "元", "euros": "欧元", "pounds": "英镑"}
 _ORDERS: Mapping[Language, tuple[str, ...]] = {
     "en": ("calculate {}", "please work out {}", "can you compute {} for me"),
     "zh": ("算一下{}", "帮我计算{}", "请算出{}"),
@@ -209,7 +207,7 @@ class ComputeIntent(SpecIntent):
         number = f"{result:.15g}"
         if isinstance(measure.fields[0].spec, schema.MoneyField):
             currency = self.spec_domain.spec.head.currency
-            number = text_in(language, f"{number} {currency}", f"{number}{_CURRENCIES[currency]}")
+            number = text_in(language, f"{number} {currency}", f"{number}{CURRENCIES_ZH[currency]}")
         return text_in(language, f"The {measure.words.en} is {number}.", f"{measure.words.zh}是{number}。")
 
     def _is_shown(self, shown: ShownRows, slots: Slots, code: str, result: float) -> bool:

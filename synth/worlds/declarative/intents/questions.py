@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from storage.records import JSON, Fact, Language
-from synth.worlds.base import Solution
+from synth.worlds.base import Solution, misfit
 from synth.worlds.declarative.domain import Domain, Entity, Field, filter_name
 from synth.worlds.declarative.intents.base import (
     PlanDraft,
@@ -20,7 +20,6 @@ from synth.worlds.declarative.intents.base import (
     field_fact,
     given_or_drawn,
     make_slot,
-    misfit,
     random_order,
     row_fact,
     text_in,
@@ -32,7 +31,7 @@ from synth.worlds.declarative.intents.row_references import BestReference, RowRe
 from synth.worlds.declarative.language.spec_schema import DEFAULT_LIMIT
 from synth.worlds.declarative.language.values import Words
 from synth.worlds.declarative.state import State, shown_value
-from synth.worlds.declarative.tools import Search, search_count_key, search_name, value_of
+from synth.worlds.declarative.tools import Search, get_name, search_count_key, search_name, value_of
 
 _TRIES = 12
 """Rows tried in one draw of a count."""
@@ -65,9 +64,9 @@ class QuestionIntent(SpecIntent):
         """Whether the calls that find the named row show too little of it."""
         steps = [*reference.steps]
         if self.needs_get:
-            steps.append(Step(f"get_{reference.entity.name}", (len(steps) - 1,) if steps else ()))
+            steps.append(Step(get_name(reference.entity), (len(steps) - 1,) if steps else ()))
         if along is not None:
-            steps.append(Step(f"get_{self.entity.name}", (len(steps) - 1,)))
+            steps.append(Step(get_name(self.entity), (len(steps) - 1,)))
         self.steps = steps
 
     def plan(self, state: State, slots: Slots, language: Language) -> Solution:

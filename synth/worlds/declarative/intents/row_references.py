@@ -14,6 +14,7 @@ from typing import Any
 
 from storage.records import JSON, Language
 from synth.text.slot_kinds import Vocabulary
+from synth.worlds.base import misfit
 from synth.worlds.declarative.domain import Domain, Entity, Field, filter_name
 from synth.worlds.declarative.intents.base import (
     KindedSlot,
@@ -24,7 +25,6 @@ from synth.worlds.declarative.intents.base import (
     given_or_drawn,
     id_kind,
     make_slot,
-    misfit,
     random_order,
     text_in,
     usual_values,

@@ -13,8 +13,8 @@ from contextlib import suppress
 from typing import Any
 
 from storage.records import JSON, Fact, Language
-from synth.text.slot_kinds import Date, Quantity, SlotKind, Vocabulary
-from synth.worlds.base import Solution, Unsolvable
+from synth.text.slot_kinds import Date, Quantity, SlotKind
+from synth.worlds.base import Solution, Unsolvable, misfit
 from synth.worlds.declarative.acting import defaults_of, find_error, perform, result_values
 from synth.worlds.declarative.domain import Domain, Entity, Field, json_value
 from synth.worlds.declarative.intents.base import (
@@ -24,11 +24,11 @@ from synth.worlds.declarative.intents.base import (
     Step,
     answer_fact,
     answer_text,
+    any_value,
     clock_kind,
     field_fact,
     id_kind,
     make_slot,
-    misfit,
     pair_fact,
     quantity_text,
     unit_of,
@@ -95,10 +95,10 @@ class ScriptedIntent(SpecIntent):
         self._row_steps = [step for step in every if isinstance(step, RowStep)]
         self._marks = {step.spec.condition for step in every if isinstance(step, TellValue)}
         self._tests = self._tests_by_row()
-        self.steps = self._longest_plan()
+        self.steps = self._plan_of_first_cases()
 
-    def _longest_plan(self) -> list[Step]:
-        """The calls of the branch of the first cases, each with the earlier calls whose rows it uses."""
+    def _plan_of_first_cases(self) -> list[Step]:
+        """The calls of the plan in which every choice takes its first case, each with the earlier calls whose rows it uses."""
         steps: list[Step] = []
         rows: dict[str, int] = {}
         for step in self._first_branch:
@@ -153,7 +153,7 @@ class ScriptedIntent(SpecIntent):
                 self._propose_row(step, state, names, slots, rows, rng)
         for slot in self.slots:
             if slot.name in names and slot.name not in slots:
-                slots[slot.name] = _any_value(self.kinds[slot.kind], rng)
+                slots[slot.name] = any_value(self.kinds[slot.kind], rng)
         return {slot.name: slots[slot.name] for slot in self.slots if slot.name in names}
 
     def _propose_row(
@@ -352,12 +352,6 @@ def _slot_kind(domain: Domain, kind: Kind) -> SlotKind:
     is_whole = not isinstance(spec, schema.NumberParam)
     usual = tuple(int(value) if is_whole else value for value in spec.usual)
     return Quantity(unit_of(domain, spec), spec.min, spec.max, usual or usual_values(spec))
-
-
-def _any_value(kind: SlotKind, rng: random.Random) -> JSON:
-    if isinstance(kind, Date):
-        return rng.randrange(kind.horizon_days + 1)
-    return rng.choice(tuple(kind.names) if isinstance(kind, Vocabulary) else kind.choices)
 
 
 def _any_row(state: State, entity: Entity, tests: Sequence[Test], name: str, rng: random.Random) -> str | None:

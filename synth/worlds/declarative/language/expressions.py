@@ -49,11 +49,11 @@ class _Piece:
     type: Type
     run: Function
     path: tuple[str, ...] | None = None
-    """Of a row: how it is reached."""
+    """The name and the attributes that lead to the value, as (loan, member); None for any other expression."""
     part: Part | None = None
-    """Of what `and`, `or`, `not` put together."""
+    """The tests that `and`, `or` or `not` combines; None for any other expression."""
     key: str = ""
-    """The name that it is and no more, where names are looked up in a mapping."""
+    """The name, if the expression is one name and the scope looks names up in a mapping; else empty."""
     is_constant: bool = False
 
 
@@ -140,7 +140,7 @@ def _either(first: Function, second: Function) -> Function:
 
 
 def _reader(field: Attribute, row: _Piece) -> Function:
-    """What gets a field of the row that a piece gives: most are rows that a parameter names."""
+    """The function that reads a field of the row that `row` computes; a faster one if `row` is a parameter, as it is most often."""
     number, place, work, inner, key = field.entity, field.place, field.run, row.run, row.key
     if work is not None:
         return lambda state, names: work(state, state.row(number, inner(state, names)))
@@ -288,7 +288,7 @@ class _Compiler:
         return self._join(joint, reduce(join, (part.run for part in parts)), *parts)
 
     def _part(self, node: ast.expr) -> Part:
-        """A yes or no with what it alone looks at."""
+        """The test that a flag expression is, with the reads and counts of this expression alone."""
         reads, counts = len(self.reads), len(self.counts)
         piece = self.fit_type(node, FLAG)
         return piece.part or Part(piece.run, reads=tuple(self.reads[reads:]), counts=tuple(self.counts[counts:]))

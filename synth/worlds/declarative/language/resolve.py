@@ -13,7 +13,7 @@ from typing import Any
 
 from storage.records import RefusalReason, canonical_json
 from synth.worlds.declarative.common_names import names_of, plural_of
-from synth.worlds.declarative.domain import Domain, Entity, Field, filter_name, plural_key
+from synth.worlds.declarative.domain import Domain, Entity, Field, filter_name
 from synth.worlds.declarative.language import schema, spec_schema
 from synth.worlds.declarative.language.expression_types import PLAIN_TYPES, Type
 from synth.worlds.declarative.language.job_steps import JobResolver
@@ -23,7 +23,7 @@ from synth.worlds.declarative.language.resolve_actions import resolve_action
 from synth.worlds.declarative.language.resolved_steps import Refuse, last_steps
 from synth.worlds.declarative.language.scopes import RowScope, SpecContext
 from synth.worlds.declarative.language.values import Words
-from synth.worlds.declarative.tools import search_orders
+from synth.worlds.declarative.tools import get_name, search_name, search_orders
 
 
 def resolve(raw: Any, where: str = "", *, is_worded: bool = False) -> Domain:
@@ -262,7 +262,7 @@ class _Resolver:
         )
         if rules < spec_schema.MIN_RULES:
             self.add("actions", f"{rules} business rules; at least {spec_schema.MIN_RULES} are needed: add `rules` to actions")
-        reading = {f"get_{name}" for name in self.entities} | {f"search_{plural_key(entity)}" for entity in self.entities.values()}
+        reading = {tool_name(entity) for entity in self.entities.values() for tool_name in (get_name, search_name)}
         for name in domain.acts:
             if name in reading or name == "run_python" or name.startswith("list_"):
                 self.add(f"actions.{name}", "a reading tool has such a name; take another")

@@ -6,6 +6,7 @@ One idea: pydantic checks each value when it is read, so no later code meets an 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, Any, ClassVar, Literal
@@ -115,4 +116,6 @@ Unit = Literal[
     "kg", "m", "km", "gb",
 ]  # fmt: skip
 Currency = Literal["dollars", "yuan", "euros", "pounds"]
+CURRENCIES_ZH: Mapping[str, str] = {"dollars": "美元", "yuan": "元", "euros": "欧元", "pounds": "英镑"}
+"""The Chinese word of each `Currency`."""
 NameList = Literal["person", "city", "company", "street"]

@@ -50,8 +50,7 @@ def solved(name: str) -> list[tuple[CityWorld, dict[str, object], Solution | Non
             language = rng.choice(("en", "zh"))
             try:
                 out.append((world, slots, INTENTS[name].solve(world, slots, language), language))
-            except Unsolvable as problem:
-                assert not problem.is_refusal
+            except Unsolvable:
                 out.append((world, slots, None, language))
     return out
 
