@@ -3,7 +3,7 @@
 graph     lines, circles of modules, crowded folders, shared names, long functions (`tests/module_graph.py`)
 tests     up to five `make test` in a row; their wall minutes, and how many failed (`house_sections/make_runs.py`)
 quick     wall seconds of `make quick` after a changed line in the middle of the house
-mutants   of 40 small faults, how many the nearest tests catch before and after the rebuild (`house_sections/mutant_runs.py`)
+mutants   of 40 small faults, how many the nearest tests catch before and after the restructuring (`house_sections/mutant_runs.py`)
 speed     the run, the funnel and the city as `make bench spine` measures them, rollouts as `make bench tags` does
 
 `.cache/bench/house/` has the files kept between calls, in a folder named after the code; folders of other code are removed. The working

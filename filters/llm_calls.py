@@ -71,7 +71,7 @@ def ask_each(
 
 
 def is_overflow(answer: Structured) -> bool:
-    """Whether nothing was said for want of room, in the engine's window or in the answer: that tells nothing of what was asked about."""
+    """Whether the answer is empty because the engine's window or the limit of answer tokens was too small."""
     last = answer.answers[-1]
     return last.finish_reason == "length" and not last.message.content
 

@@ -94,7 +94,7 @@ def join_keys(partition: int, partitions: int, names: Sequence[str], work: Works
 
 
 def sketch_batch(batch: Batch, is_alive: Mask, work: Workspace, sources: Sources, step: BandStep, inputs: object) -> None:
-    """Writes the arrays of a batch's sketch as `<step>-<what>-<batch>`, and last its row numbers as `<step>-rows-<batch>`."""
+    """Writes the arrays of a batch's sketch as `<step>-<name>-<batch>`, and last its row numbers as `<step>-rows-<batch>`."""
     if work.has_array(f"{step.name}-rows-{batch.name}"):
         return
     rows = read_alive(batch, is_alive, work, sources)

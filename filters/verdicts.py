@@ -152,25 +152,25 @@ class Verdicts:
         return code
 
 
-def shortfall(funnel: pl.DataFrame, wanted: int) -> str | None:
-    """Which step of a funnel was the first to leave fewer rows than wanted, and why; None where enough are kept."""
-    short = funnel.filter(pl.col("kept") < wanted)
+def shortfall(funnel: pl.DataFrame, target: int) -> str | None:
+    """The first step of a funnel that kept fewer rows than the target, and why; None if the funnel kept enough rows."""
+    short = funnel.filter(pl.col("kept") < target)
     if short.is_empty():
         return None
     step = short.row(0, named=True)
     why = ", ".join(f"{reason} {count:,}" for reason, count in json.loads(step["reasons"]).items())
     return (
-        f"{funnel['kept'][-1]:,} kept of {wanted:,} wanted: step {step['step']} left too few, {step['kept']:,} of {step['rows_in']:,} "
+        f"{funnel['kept'][-1]:,} kept of {target:,} wanted: step {step['step']} left too few, {step['kept']:,} of {step['rows_in']:,} "
         f"rows ({why or 'there were no more'})"
     )
 
 
 def groups(batches: Sequence[Batch]) -> list[tuple[Batch, ...]]:
     """Successive batches, each group the batches of one part of `frames`."""
-    found: dict[int, list[Batch]] = {}
+    by_part: dict[int, list[Batch]] = {}
     for batch in batches:
-        found.setdefault((batch.first_row - batches[0].first_row) // FRAMES_A_PART, []).append(batch)
-    return [tuple(group) for group in found.values()]
+        by_part.setdefault((batch.first_row - batches[0].first_row) // FRAMES_A_PART, []).append(batch)
+    return [tuple(group) for group in by_part.values()]
 
 
 def write_batch(
@@ -216,8 +216,8 @@ def write_frames(
     files: Sequence[Source],
     part: str,
 ) -> Part:
-    """The part of `frames` with what became of every distinct frame of a group of batches, and of its rows without one. `reason` says why a
-    row has no frame, or why it was refused; of a frame that a model read, then which model.
+    """The part of `frames` with a group of batches: each distinct frame and its outcome, and the rows without a frame. `reason`: why a row
+    has no frame, or why its frame was refused; if a model read the frame, also that model.
 
     Args:
         verdicts: of the group's rows. has_own_frame: of the group's rows, those that no earlier row equals.

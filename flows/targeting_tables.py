@@ -44,15 +44,13 @@ def synthesis_focus_tables(config: Config) -> list[Table]:
     before = build_controller(domains, synthesis.evolution, None, None).probabilities()
     after = build_controller(domains, synthesis.evolution, focus, bands).probabilities()
 
-    def table(
-        standings: Mapping[Label, FailureStats], label: Callable[[Cell], Label], title: str, text_of: Callable[[Label], str]
-    ) -> Table:
+    def table(stats: Mapping[Label, FailureStats], label: Callable[[Cell], Label], title: str, text_of: Callable[[Label], str]) -> Table:
         sums: dict[Label, list[float]] = {}
         for cell in before:
             pair = sums.setdefault(label(cell), [0.0, 0.0])
             pair[0], pair[1] = pair[0] + before[cell], pair[1] + after[cell]
-        shown = dict([(key, standing) for key, standing in _by_urgency(standings) if key in sums][:_SHOWN])
-        rows = [{title: text_of(key)} | _standing_columns(standing) | _share_columns(*sums[key]) for key, standing in shown.items()]
+        shown = dict([(key, one) for key, one in _by_urgency(stats) if key in sums][:_SHOWN])
+        rows = [{title: text_of(key)} | _stats_columns(one) | _share_columns(*sums[key]) for key, one in shown.items()]
         others = [sums[key] for key in sums if key not in shown]
         if others:
             rows.append({title: f"{len(others):,} others"} | _BLANK | _share_columns(*map(sum, zip(*others, strict=True))))
@@ -73,15 +71,13 @@ def curation_focus_tables(config: Config) -> list[Table]:
     store = Store(config.store)
     register_stored(store)
     focus = read_focus(store, {})
-    standings = _by_urgency(focus.by_intent())
+    stats = _by_urgency(focus.by_intent())
     rows = [
-        {"intent": f"{world}/{intent}"}
-        | _standing_columns(standing)
-        | {"quota": f"x {1 + config.curate.coverage.focus * standing.urgency:.2f}"}
-        for (world, intent), standing in standings[:_SHOWN]
+        {"intent": f"{world}/{intent}"} | _stats_columns(one) | {"quota": f"x {1 + config.curate.coverage.focus * one.urgency:.2f}"}
+        for (world, intent), one in stats[:_SHOWN]
     ]
-    if len(standings) > _SHOWN:
-        rows.append({"intent": f"{len(standings) - _SHOWN:,} others"} | _BLANK | {"quota": ""})
+    if len(stats) > _SHOWN:
+        rows.append({"intent": f"{len(stats) - _SHOWN:,} others"} | _BLANK | {"quota": ""})
     return [Table("focus", f"Focus of the curation, by failures of {focus.policy_id}", rows)]
 
 
@@ -90,19 +86,19 @@ def _bands(store: Store) -> Bands | None:
     return None if low_to is None else Bands(low_to, high_from)
 
 
-def _by_urgency(standings: Mapping[Label, FailureStats]) -> Sequence[tuple[Label, FailureStats]]:
-    return sorted(standings.items(), key=lambda item: (-item[1].urgency, str(item[0])))
+def _by_urgency(stats: Mapping[Label, FailureStats]) -> Sequence[tuple[Label, FailureStats]]:
+    return sorted(stats.items(), key=lambda item: (-item[1].urgency, str(item[0])))
 
 
-def _standing_columns(standing: FailureStats) -> dict[str, Any]:
-    sometimes = standing.tasks - standing.never - standing.always
+def _stats_columns(stats: FailureStats) -> dict[str, Any]:
+    sometimes = stats.tasks - stats.never - stats.always
     return {
-        "urgency": f"{standing.urgency:.2f}",
-        "tasks": f"{standing.tasks:,}",
-        "rollouts": f"{standing.rollouts:,}",
-        "success": f"{standing.rate:.3f}",
-        "95 %": f"{standing.low:.3f} to {standing.high:.3f}",
-        "never, sometimes, always": f"{standing.never}, {sometimes}, {standing.always}",
+        "urgency": f"{stats.urgency:.2f}",
+        "tasks": f"{stats.tasks:,}",
+        "rollouts": f"{stats.rollouts:,}",
+        "success": f"{stats.rate:.3f}",
+        "95 %": f"{stats.low:.3f} to {stats.high:.3f}",
+        "never, sometimes, always": f"{stats.never}, {sometimes}, {stats.always}",
     }
 
 

@@ -215,16 +215,16 @@ class ArgumentSources:
         self._spoken: list[str] = []
         self._results: list[_Result] = []
 
-    def hear(self, text: str) -> None:
+    def add_message(self, text: str) -> None:
         """Adds a user or system message."""
         self._spoken.append(text)
 
-    def show(self, tool: str, call_id: str, result: str, arguments: dict[str, JSON]) -> None:
+    def add_result(self, tool: str, call_id: str, result: str, arguments: dict[str, JSON]) -> None:
         """Adds the result of a successful call, without the values of the call's arguments."""
         code = str(arguments.get("code", "")) if tool == CODE_TOOL else ""
         self._results.append(_Result(call_id, result, arguments, code))
 
-    def of(self, tool: str, arguments: dict[str, JSON]) -> dict[str, str]:
+    def sources_of(self, tool: str, arguments: dict[str, JSON]) -> dict[str, str]:
         """Argument name (dotted for nested ones) -> `user`, `const` or the id of a call."""
         by_path: dict[str, str] = {}
         for path, value in leaves(arguments):
@@ -287,13 +287,13 @@ def call_status(result: str | None) -> Literal["ok", "error", "empty", "missing"
     return "empty" if _is_empty(result) else "ok"
 
 
-def _execute(call: ToolCall, result: str | None, sources: ArgumentSources) -> ExecutedCall:
+def _executed_call(call: ToolCall, result: str | None, sources: ArgumentSources) -> ExecutedCall:
     arguments = parse_arguments(call.function.arguments)
     return ExecutedCall(
         call_id=call.id,
         tool=call.function.name,
         arguments=arguments,
-        sources=sources.of(call.function.name, arguments or {}),
+        sources=sources.sources_of(call.function.name, arguments or {}),
         result=result or "",
         status=call_status(result),
     )
@@ -327,14 +327,14 @@ def derive_turns(messages: Sequence[Message]) -> tuple[Turn, ...]:
 
     for index, message in enumerate(messages):
         if message.role in ("user", "system"):
-            sources.hear(message.content or "")
+            sources.add_message(message.content or "")
         if message.role == "user":
             close()
             user, steps, is_same_turn = message.content or "", [], False
         if message.role != "assistant":
             continue
         results = _observations(messages, index)
-        calls = tuple(_execute(call, results.get(call.id), sources) for call in message.tool_calls)
+        calls = tuple(_executed_call(call, results.get(call.id), sources) for call in message.tool_calls)
         repairs = bool(failed) if is_same_turn else any(call.tool in failed for call in calls)
         mode = _mode(message, calls, earlier_calls, repairs=repairs, is_last=index == last)
         steps.append(Step(mode=mode, calls=calls, text=message.content or ""))
@@ -343,6 +343,6 @@ def derive_turns(messages: Sequence[Message]) -> tuple[Turn, ...]:
             earlier_calls |= {(call.tool, canonical_json(call.arguments)) for call in calls if call.status == "ok"}
             for call in calls:
                 if call.status == "ok":
-                    sources.show(call.tool, call.call_id, call.result, call.arguments or {})
+                    sources.add_result(call.tool, call.call_id, call.result, call.arguments or {})
     close()
     return tuple(turns)

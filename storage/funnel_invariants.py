@@ -61,7 +61,7 @@ def _check_verdicts(connection: duckdb.DuckDBPyConnection, run: str, steps: Sequ
     if doubled:
         _refuse(run, f"{doubled} verdicts are on a query that has another one")
     astray = one(
-        "SELECT count(*) FROM (SELECT query_id FROM verdicts WHERE run = ?) told "
+        "SELECT count(*) FROM (SELECT query_id FROM verdicts WHERE run = ?) judged "
         "ANTI JOIN (SELECT query_id FROM queries WHERE run = ?) read USING (query_id)"
     )
     if astray:

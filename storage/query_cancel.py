@@ -42,8 +42,8 @@ def run_query(connection: duckdb.DuckDBPyConnection, query: Callable[[], _Answer
 
 
 @contextmanager
-def raise_keyboard_interrupt() -> Iterator[None]:
-    """Raise KeyboardInterrupt instead of the RuntimeError that DuckDB raises when it notices Ctrl-C itself."""
+def as_keyboard_interrupt() -> Iterator[None]:
+    """Inside the block, the RuntimeError that DuckDB raises when it notices Ctrl-C itself becomes a KeyboardInterrupt."""
     try:
         yield
     except RuntimeError as error:

@@ -29,7 +29,7 @@ from storage.files import Busy, disk_errors, file_lock, replace_atomically, swee
 from storage.funnel_invariants import check_funnel
 from storage.journal import Journal
 from storage.parts import Part, find_written, part_id, write_part
-from storage.query_cancel import raise_keyboard_interrupt, run_query
+from storage.query_cancel import as_keyboard_interrupt, run_query
 from storage.tables import TABLES
 
 __all__ = ["Journal", "Part", "Store", "part_id"]
@@ -119,7 +119,7 @@ class Store:
 
     def query(self, sql: str, params: Sequence[Any] = ()) -> pl.DataFrame:
         """The rows of a SELECT over the tables, as last committed. All tables are empty if the store does not exist yet."""
-        with self._mutex, raise_keyboard_interrupt():
+        with self._mutex, as_keyboard_interrupt():
             reader = self._current_reader()
             answer = run_query(reader, lambda: pl.from_arrow(reader.sql(sql, params=list(params)).to_arrow_table()))
         assert isinstance(answer, pl.DataFrame)
@@ -144,7 +144,7 @@ class Store:
     @contextmanager
     def _writing(self, doing: str, wait_s: float) -> Iterator[duckdb.DuckDBPyConnection]:
         """The one writing connection, under the lock, to a catalogue that has its tables; rolled back and closed after an error."""
-        with disk_errors(doing, self.root), raise_keyboard_interrupt():
+        with disk_errors(doing, self.root), as_keyboard_interrupt():
             self.root.mkdir(parents=True, exist_ok=True)
             with file_lock(self.root / "catalog.lock", wait_s=wait_s):
                 connection = duckdb_catalog.open_for_writing(self._writable, self.root)

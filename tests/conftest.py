@@ -34,7 +34,7 @@ Serve = Callable[["Mock"], str]
 
 def processes(mark: str) -> list[str]:
     """Command lines of all processes, zombies aside, whose environment carries the mark."""
-    found = []
+    commands = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit() and int(folder.name) != os.getpid():
             try:
@@ -43,8 +43,8 @@ def processes(mark: str) -> list[str]:
             except OSError:
                 continue
             if f"{MARK}={mark}".encode() in environment:
-                found.append(f"{folder.name} {command}")
-    return found
+                commands.append(f"{folder.name} {command}")
+    return commands
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -52,7 +52,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Files that want a service come first, because they take longest; then those with the most slow tests, so that no process ends late.
+    """Files that need a service come first, because they take longest; then those with the most slow tests, so that no process ends late.
 
     Under a time limit the tests that are nearest to the uncommitted changes come first.
     """
@@ -108,7 +108,7 @@ def slow_tests(file: Path) -> int:
 
 @cache
 def service(file: Path) -> str:
-    """The service that tests of the file want, of SERVICES; empty where they want none."""
+    """The service of SERVICES that the file's tests need; empty if none."""
     text = file.read_text()
     return next((name for name in SERVICES if name and f"mark.{name}" in text), "")
 

@@ -22,13 +22,13 @@ IN_EXAMPLES = {"filters/steps/words.py", "tests/filters/steps/test_words.py", "t
 @cache
 def members(module: str) -> dict[str, frozenset[str]]:
     """The names that a module defines or imports; of a class, those of its methods and fields."""
-    found: dict[str, frozenset[str]] = {}
+    names: dict[str, frozenset[str]] = {}
     for node in ast.parse(modules()[module].read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ClassDef):
-            found[node.name] = frozenset(name for item in node.body for name in names_of(item))
+            names[node.name] = frozenset(name for item in node.body for name in names_of(item))
         else:
-            found |= dict.fromkeys(names_of(node), frozenset())
-    return found
+            names |= dict.fromkeys(names_of(node), frozenset())
+    return names
 
 
 def names_of(node: ast.stmt) -> Iterator[str]:

@@ -53,7 +53,7 @@ class Checkpoints(TrainerCallback):
     def last(self) -> Path | None:
         """Restores the state of the checkpoint to resume from and returns its folder; None: start anew. Removes all others."""
         whole = sorted(self._folder.glob(f"{_WHOLE}*"))
-        state = _note_of(whole[-1]) if whole else {}
+        state = _read_stage_state(whole[-1]) if whole else {}
         latest = whole[-1] if state.get("made_by") == self._made_by else None
         wait_for_all()
         self._remove_all_but(latest)
@@ -87,7 +87,7 @@ class Checkpoints(TrainerCallback):
                 shutil.rmtree(path)
 
 
-def _note_of(whole: Path) -> dict[str, Any]:
+def _read_stage_state(whole: Path) -> dict[str, Any]:
     """Our state in a checkpoint; empty if the file is missing, as after an interrupted removal."""
     try:
         state: dict[str, Any] = json.loads((whole / _STAGE_STATE).read_text())

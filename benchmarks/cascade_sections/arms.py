@@ -46,7 +46,7 @@ from train.backends.base import Backend, run_stage
 from train.backends.local import LocalBackend
 from train.cascade import Cascade, run_cascade
 from train.config import CascadeConfig
-from train.data.task_pool import FIRST_INDEX, Source, Use, draw, what_it_shows
+from train.data.task_pool import FIRST_INDEX, Source, Use, draw, shown_hash
 from train.measure.evaluate import facets
 from train.measure.probe import Prober
 from train.policies import Policy, known_policy
@@ -297,9 +297,9 @@ class Lab:
 
     def measured(self, policy: Policy) -> Measured:
         tasks = self.prober.tasks(["seed", "probe"], self.config.eval_tasks, "eval_in")
-        shown = {what_it_shows(task) for task in tasks}
+        shown = {shown_hash(task) for task in tasks}
         drawn = self._drawn(self.config.eval_tasks * 5 // 4, FRESH_INDEX, use="eval_in", fewest=self.config.eval_tasks)
-        fresh = [task for task in drawn if what_it_shows(task) not in shown][: self.config.eval_tasks]
+        fresh = [task for task in drawn if shown_hash(task) not in shown][: self.config.eval_tasks]
         return Measured(
             self._rates(policy, tasks, self.config.eval_samples, "eval_in", 1.0),
             self._rates(policy, tasks, 1, "eval_in_greedy", 0.0),

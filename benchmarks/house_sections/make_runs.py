@@ -22,7 +22,7 @@ TEST_RUNS = 5
 TEST_MINUTES = 20
 """One `make test` takes at most so long."""
 CHANGED = "synth/tasks/split.py"
-"""A module in the middle of the house: many modules import it, and it imports many."""
+"""A module that many modules import."""
 ADDED_LINE = "CHANGED_BY_THE_BENCHMARK = True"
 
 

@@ -1,12 +1,12 @@
-"""How many mutants the nearest tests catch: the same mutants in the tree before the house was rebuilt, and in HEAD.
+"""How many mutants the nearest tests catch: the same mutants in the tree before the restructuring, and in HEAD.
 
 In each tree a mutant meets the 20 test files that reach its module by imports and are nearest to it (`nearest_tests`): first four of them,
 then the others, 60 seconds each. It is caught when a test fails or hangs with it twice, and passes without it. A test that fails without
 it too, or only once, is left out, and the others run again. Tests of services (server, ray, vllm, e2e) do not take part. The rule is the
 same in both trees, and they run side by side, a process each.
 
-Each mutant's result in each tree is kept in WORK, so that a call that ran out of time goes on; the table of all of them goes to
-benchmarks/results/house_mutants.md.
+Each mutant's result in each tree is kept in WORK: the next call continues after one that ran out of time. The table of all results goes
+to benchmarks/results/house_mutants.md.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from benchmarks.house_sections.mutants import Function, Mutant, common_functions
 from tests.module_graph import ROOMS, import_graph, modules
 
 COMMITS = {"before": "53fb810", "after": "HEAD"}
-"""`before`: the last commit before the house was rebuilt."""
+"""`before`: the last commit before the restructuring."""
 PER_ROOM, SEED = 8, 1
 LIMIT_S = 60
 """No test begins later after pytest has collected all of them: a busy machine takes long to import."""
@@ -41,7 +41,7 @@ FIRST_FILES, MOST_FILES, MOST_ATTEMPTS = 4, 20, 4
 MUTANT_MINUTES = 6
 PASSED = (0, 2, 5)
 """Exit codes of pytest where no test failed: all passed, no time was left, no test was selected."""
-SERVICES = "server or ray or vllm or e2e"
+EXCLUDED_MARKS = "server or ray or vllm or e2e"
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 SCRIPT = Path(__file__).with_name("run_nearest.py")
 TABLE = ROOT / "benchmarks" / "results" / "house_mutants.md"
@@ -122,7 +122,7 @@ def _run_tests(tree: Path, tests: Sequence[str], left_out: Sequence[str] = ()) -
     """The first test (or file that cannot be imported) that fails or hangs, and the number of tests that passed before."""
     state_path = tree.with_name(f"{tree.name}.json")
     state_path.unlink(missing_ok=True)
-    options = ["-m", f"not ({SERVICES})", f"--timeout={TEST_TIMEOUT_S}", "-p", "no:cacheprovider"]
+    options = ["-m", f"not ({EXCLUDED_MARKS})", f"--timeout={TEST_TIMEOUT_S}", "-p", "no:cacheprovider"]
     options += [option for test in left_out for option in ("--deselect", test)]
     command = [str(tree / ".venv/bin/python"), "-P", str(SCRIPT), str(state_path), str(LIMIT_S), *tests, "--", *options]
     with (WORK / f"{tree.name}.log").open("wb") as log:
@@ -171,10 +171,9 @@ def nearest_tests(tree: Path, module: Path) -> list[str]:
 
 
 def format_table(mutants: Sequence[Mutant], before: Sequence[Result], after: Sequence[Result], tree: Path) -> str:
-    """A Markdown table, a row a mutant. Modules and lines are those of the tree after the rebuild."""
+    """A Markdown table, a row a mutant. Modules and lines are those of the tree after the restructuring."""
     rows = [
-        f"Mutants that the nearest tests catch, before the house was rebuilt ({COMMITS['before']}) and after; "
-        "written by `make bench house`.\n",
+        f"Mutants that the nearest tests catch, before the restructuring ({COMMITS['before']}) and after; written by `make bench house`.\n",
         "| module | function | line | was | is | caught before | caught after |",
         "|---|---|---|---|---|---|---|",
     ]

@@ -99,7 +99,7 @@ def certainty(rollouts: pl.DataFrame, difficulty: pl.DataFrame, regions: RegionC
     """One row of table `tags` a task and policy.
 
     Args:
-        rollouts: columns task_id, policy_id, outcome, reward; all draws of a task, the spoilt ones too.
+        rollouts: columns task_id, policy_id, outcome, reward; all draws of a task, unrated ones too.
         difficulty: columns task_id, difficulty.
         purpose: what the rollouts were made for, e.g. `probe`.
 

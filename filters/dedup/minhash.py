@@ -34,7 +34,7 @@ def shingles(data: bytes) -> set[bytes]:
 
 
 def jaccard(first: str, second: str) -> float:
-    """Of the sets of shingles of two texts, 0 where both are empty: what `keep_first` computes, for tests and benchmarks."""
+    """Jaccard similarity of two texts' sets of shingles; 0 if both are empty. For tests and benchmarks; `keep_first` computes the same."""
     one, two = shingles(first.encode()), shingles(second.encode())
     return len(one & two) / len(one | two) if one | two else 0.0
 

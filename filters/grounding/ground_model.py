@@ -285,10 +285,9 @@ def step(rows: pl.DataFrame, *, read_again: pl.DataFrame, ungrounded: bool = Fal
 def note(config: GroundConfig, read_again: pl.DataFrame) -> str:
     """A summary of the model's readings, for the user."""
     if read_again.is_empty():
-        return f"{config.engine} was asked about nothing: no text was left that nothing here reads"
+        return f"{config.engine} was not asked: no text was left without a frame"
     counts = dict(read_again["outcome"].drop_nulls().value_counts(sort=True).iter_rows())
     why = ", ".join(f"{reason} {count:,}" for reason, count in counts.items())
     frames = read_again["frame_id"].drop_nulls().len()
-    return (
-        f"{config.engine} was asked about {read_again.height:,} texts that nothing here reads: {frames:,} have a frame now ({why or 'all'})"
-    )
+    others = f"; the others have none: {why}" if why else ""
+    return f"{config.engine} was asked about {read_again.height:,} texts without a frame: {frames:,} have one now{others}"

@@ -127,7 +127,7 @@ def _interchangeable(slots: Sequence[SlotRule]) -> tuple[tuple[str, ...], ...]:
 def possible_rules(worlds: Worlds, cues: int, kinds: int) -> tuple[tuple[tuple[int, Rule, RuleMask, float], ...], bool]:
     """(order, rule, its masks, score of its cues) of the rules that these cues and kinds may satisfy; and whether a rule lacks only
     slots."""
-    intents = []
+    candidates = []
     is_short = False
     for order, (rule, mask) in enumerate(_rule_masks(worlds)):
         if mask.needed & ~cues or mask.unwanted & cues:
@@ -136,8 +136,8 @@ def possible_rules(worlds: Worlds, cues: int, kinds: int) -> tuple[tuple[tuple[i
             is_short |= bool(mask.needed) and bool(kinds)
             continue
         missing = sum(1 for group in mask.wanted if not group & cues)
-        intents.append((order, rule, mask, (mask.telling & cues).bit_count() - 2.0 * missing))
-    return tuple(intents), is_short
+        candidates.append((order, rule, mask, (mask.telling & cues).bit_count() - 2.0 * missing))
+    return tuple(candidates), is_short
 
 
 class _Bits:

@@ -231,9 +231,9 @@ def _fit(slot: SlotRule, position: int, context: _Context, assigned: dict[str, i
     if slot.beside is not None:
         return 3.0 if assigned.get(slot.beside) == _neighbour(position, context, assigned) else 0.0
     fit = 0.0
-    for cues, (other_cue, weight), bonus in ((slot.before, context.before[position], 3.1), (slot.after, context.after[position], 3.0)):
+    for cues, (neighbours, weight), bonus in ((slot.before, context.before[position], 3.1), (slot.after, context.after[position], 3.0)):
         for rank, cue in enumerate(cues):
-            if cue in other_cue:
+            if cue in neighbours:
                 fit = max(fit, (bonus - 0.5 * rank) * weight)
     if slot.is_last and fit < 1 and position == max(other for other in context.values if slot.kind in _kinds_at(context, other)):
         fit = 1.0

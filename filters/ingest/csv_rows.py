@@ -55,10 +55,10 @@ class CsvRows:
 
 
 class _Records:
-    """The records of CSV text, each a list of fields, or None for a line that cannot be read. A quote that is never closed runs on into
-    lines that are not its own: only the first line is given up, and reading goes on with the next.
+    """The records of CSV text: each is a list of fields, or None for a line that cannot be read. If a record cannot be read, for example
+    because a quote is never closed, only its first line is dropped, and reading continues with the next line.
 
-    `truncated` is the number, from 1, of the line where a record begins within which the text ends; None as long as there is none.
+    truncated: if the text ends inside a record, the number, from 1, of the record's first line; else None.
     """
 
     def __init__(self, text: io.TextIOWrapper, delimiter: str) -> None:

@@ -118,8 +118,8 @@ class ParquetRows:
         return self._file.iter_batches(rows, row_groups=[group], columns=[self._column_path], use_threads=False)  # type: ignore[no-any-return]
 
     def _step_rows(self, group: int) -> int:
-        """How many rows of a group to decode at once. What it says of its size, and what its first rows take, since a text that is repeated
-        is in the file but once."""
+        """Number of rows of a group to decode at once, by the size in its metadata. A column with a dictionary stores a repeated text only
+        once, so there the size of the first decoded rows counts too."""
         metadata = self._file.metadata.row_group(group)
         chunks = [metadata.column(index) for index in range(metadata.num_columns)]
         chunks = [chunk for chunk in chunks if f"{chunk.path_in_schema}.".startswith(f"{self._column_path}.")]

@@ -163,14 +163,14 @@ class _Growth:
         left: set[str] = set()
         for leaf in self.tree.leaves:
             rows = by_label.get(leaf.id, np.zeros(0, np.int64))
-            fed_back = self.own.get(leaf.id, ())
-            room = min(_TAKEN, MAX_EXAMPLES - len(fed_back)) if fed_back else _BORN_WITH
+            own_examples = self.own.get(leaf.id, ())
+            room = min(_TAKEN, MAX_EXAMPLES - len(own_examples)) if own_examples else _BORN_WITH
             sure = (self.texts[row] for row in rows[self.now.confidence[rows] >= _SURE].tolist())
-            fresh = [text for text in sure if text not in used_texts and len(text) <= MAX_TEXT][:room]
-            if not fed_back and len(fresh) < _BORN_WITH // 2:
-                fresh = [text for text in leaf.examples if text not in used_texts]
-            used_texts.update(fresh)
-            nodes[leaf.id] = leaf.model_copy(update={"examples": (*fed_back, *fresh)})
+            fed_back = [text for text in sure if text not in used_texts and len(text) <= MAX_TEXT][:room]
+            if not own_examples and len(fed_back) < _BORN_WITH // 2:
+                fed_back = [text for text in leaf.examples if text not in used_texts]
+            used_texts.update(fed_back)
+            nodes[leaf.id] = leaf.model_copy(update={"examples": (*own_examples, *fed_back)})
             if leaf.id in self.born and len(rows) < self.config.min_group // 2:
                 left.add(self.born.pop(leaf.id))
                 del nodes[leaf.id]

@@ -106,7 +106,7 @@ def _open_labels(evolved: Evolved) -> dict[str, list[str]]:
     for label, open_label in zip(evolved.annotation.labels, evolved.annotation.open_labels, strict=True):
         if is_other(label) and open_label and len(by_label.setdefault(label, {})) < 10:
             by_label[label][open_label] = None
-    return {label: list(labels) for label, labels in sorted(by_label.items())}
+    return {label: list(open_labels) for label, open_labels in sorted(by_label.items())}
 
 
 def _part(store: Store, stored_version: Version) -> Part:

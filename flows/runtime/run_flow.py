@@ -68,7 +68,7 @@ def _restore_environment(names: tuple[str, ...]) -> Iterator[None]:
 
 
 def run_flow(name: str, config: Config, console: Console, *, show: Callable[[str], None], keep_ui: bool = False, **parameters: Any) -> Any:
-    """Run the flow `flows` on `config` in this process, show its progress, and return its result.
+    """Run the flow `name` on `config` in this process, show its progress, and return its result.
 
     Args:
         name: `module:function`.

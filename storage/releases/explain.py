@@ -164,7 +164,7 @@ def _explain_frame(store: Store, node: str) -> Facts:
     if rows:
         facts += _frame_facts(rows[0])
         facts.append(("asked by", shorten([row["query_id"] for row in rows])))
-    task = _row(store, "SELECT world, intent, division, any_value(spec) AS spec FROM tasks WHERE frame_id = ? GROUP BY ALL", node)
+    task = _row(store, "SELECT DISTINCT world, intent, division FROM tasks WHERE frame_id = ?", node)
     if task:
         if not rows:
             facts.append(("understood as", f"{task['world']}/{task['intent']}"))

@@ -26,12 +26,11 @@ def evolution(store: Store) -> dict[str, Any] | None:
     )
     if rows.is_empty():
         return None
-    columns = {"domain": "domain", "family": "mode_family", "band": "complexity_band"}
     return {
         "rounds": _rounds(rows),
         "maps": [
-            _heat_map(rows, "mode family by complexity band", columns["family"], columns["band"], _BANDS),
-            _heat_map(rows, "domain by mode family", columns["domain"], columns["family"], sorted(set(rows["mode_family"]))),
+            _heat_map(rows, "mode family by complexity band", "mode_family", "complexity_band", _BANDS),
+            _heat_map(rows, "domain by mode family", "domain", "mode_family", sorted(set(rows["mode_family"]))),
         ],
         "operators": rows.select(pl.col("operators").explode().drop_nulls().value_counts(sort=True, name="n")).unnest("operators").rows(),
         "decisions": rows.tail(_LISTED).reverse().to_dicts(),

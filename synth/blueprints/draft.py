@@ -172,7 +172,7 @@ class Draft:
         self.persona = persona or rng.choice(_PERSONAS)
         self.is_vague = "vague_wording" in perturbations
         self.sources = ArgumentSources()
-        self.sources.hear(self.world.system_prompt)
+        self.sources.add_message(self.world.system_prompt)
         self.positions: dict[str, tuple[int, int]] = {}
         self.perturbations = perturbations
         self.applied = [name for name in template.operators if name != "tool_outage"]
@@ -298,7 +298,7 @@ class Draft:
             raise PlanFailed("outside_cluster", outside[0])
         given = self.goal_texts[index] if self.goal_texts else None
         text, revealed = (given.request, given.reveal) if given is not None else self._request(goal, frame, hidden)
-        self.sources.hear(f"{text} {revealed}")
+        self.sources.add_message(f"{text} {revealed}")
         plan = self._run(index, calls, [frame.slots[name] for name in hidden])
         changes = self.world.changes()
         expected = {} if goal.is_dropped else solution.success.changes
@@ -314,7 +314,7 @@ class Draft:
             observation = self.world.call(call.tool, call.arguments)
             if observation.is_error:
                 raise PlanFailed("call_refused", observation.content)
-            call_sources = merge_sources(call.arguments, self.sources.of(call.tool, call.arguments), self.positions)
+            call_sources = merge_sources(call.arguments, self.sources.sources_of(call.tool, call.arguments), self.positions)
             if secret:
                 call_sources = {
                     name: "hidden" if src == "const" and call.arguments[name] in secret else src for name, src in call_sources.items()
@@ -323,7 +323,7 @@ class Draft:
             node_key = f"{index}.{position}"
             self.positions[node_key] = (index, position)
             if call_status(observation.content) == "ok":
-                self.sources.show(call.tool, node_key, observation.content, call.arguments)
+                self.sources.add_result(call.tool, node_key, observation.content, call.arguments)
         return plan_calls(self.template.world, [(call.tool, call.arguments) for call in calls], sources)
 
     def _request(self, goal: GoalTemplate, frame: Frame, hidden: tuple[str, ...]) -> tuple[str, str]:

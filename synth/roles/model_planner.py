@@ -292,7 +292,6 @@ def _write(draft: Draft) -> Blueprint:
         raise PlanFailed("impossible") from error
 
 
-_CHAINED_SLOTS = "of a goal that is chained, leave out the one slot that the answer before names, and no other"
 _HINTS: Mapping[str, str] = {
     "impossible": "this cannot be done with these values",
     "misfit": "this cannot be done in this world with these values; take others",

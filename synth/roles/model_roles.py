@@ -130,7 +130,7 @@ class ModelJudge:
         """The grades of a conversation.
 
         Args:
-            wanted: what the user wants, as text.
+            user_request: what the user wants, as text.
 
         Raises:
             JudgeFailed: no answer had the required form. EngineFailure, BudgetSpent: as the engine's `chat`.

@@ -221,7 +221,8 @@ class _Run:
             stored = self._make_calibration(ids)
         else:
             stored = self.rounds.read_figures(parts["diversity"])
-            if self.writer.read(parts["diversity"])["run"][0] != self.run:  # of a run with other engines, which shares its calibration
+            # of a run with other engines or another focus, which shares this calibration
+            if self.writer.read(parts["diversity"])["run"][0] != self.run:
                 copy_id = self.writer.id("diversity", [ids["diversity"]], {"run": self.run})
                 self.writer.find_or_write("diversity", copy_id, lambda: self.rounds.diversity_rows(CALIBRATION, stored))
         by_name = {figure.metric: figure.value for figure in stored}

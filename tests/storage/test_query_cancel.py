@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 from storage.errors import BadInput
-from storage.query_cancel import raise_keyboard_interrupt, run_query
+from storage.query_cancel import as_keyboard_interrupt, run_query
 
 INTERRUPTED = """
 import os, signal, sys, threading
@@ -74,7 +74,7 @@ def test_a_query_answers_or_fails_as_if_it_were_asked_here():
 
 
 def test_ctrl_c_that_duckdb_notices_is_an_interrupt_and_other_errors_are_themselves():
-    with pytest.raises(KeyboardInterrupt), raise_keyboard_interrupt():
+    with pytest.raises(KeyboardInterrupt), as_keyboard_interrupt():
         raise RuntimeError("Query interrupted")
-    with pytest.raises(RuntimeError, match="out of sorts"), raise_keyboard_interrupt():
+    with pytest.raises(RuntimeError, match="out of sorts"), as_keyboard_interrupt():
         raise RuntimeError("out of sorts")

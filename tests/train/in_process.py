@@ -1,4 +1,4 @@
-"""Stages in the test's own process: they are spared the seconds that a process of their own takes to import its trainer."""
+"""Runs stages in the test's own process, which saves the import of the trainer in a new process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from train.spec import StageSpec
 
 
 def run_here(_: object, spec: StageSpec, folder: Path) -> dict[str, Any]:
-    """In place of `train.backends.base.run_stage`. What a stage sets in torch is set back: deterministic algorithms, one thread."""
+    """Replaces `train.backends.base.run_stage`. Afterwards restores torch's number of threads and switches deterministic algorithms off."""
     threads = torch.get_num_threads()
     folder.mkdir(parents=True, exist_ok=True)
     try:

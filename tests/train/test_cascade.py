@@ -24,7 +24,7 @@ from tests.train.data.test_task_pool import origin
 from tests.train.in_process import run_here
 from train.cascade import Cascade, CascadeResult, run_cascade
 from train.config import CascadeConfig
-from train.data.task_pool import need, sources, what_it_shows
+from train.data.task_pool import need, shown_hash, sources
 from train.measure.probe import evaluate, tag
 from train.policies import known_policy, promoted_policy
 from train.spec import StageSpec
@@ -94,7 +94,7 @@ def test_no_held_out_task_shows_what_a_training_task_shows(store):
     assert all(tasks.values())
     for first, second in itertools.combinations(tasks, 2):
         assert not {task.id for task in tasks[first]} & {task.id for task in tasks[second]}
-    shown = {use: {what_it_shows(task) for task in found} for use, found in tasks.items()}
+    shown = {use: {shown_hash(task) for task in found} for use, found in tasks.items()}
     assert not shown["train"] & (shown["eval_in"] | shown["eval_out"])
     assert not {task.frame_id for task in tasks["eval_out"]} & {task.frame_id for use in ("train", "eval_in") for task in tasks[use]}
     needs = {use: {need(Frame(world=task.world, intent=task.intent, slots=task.slots)) for task in found} for use, found in tasks.items()}

@@ -1,7 +1,7 @@
 """Section `train.cluster`: the Ray cluster, the resources of a stage, and the Ray Job made from them.
 
-One idea: where a stage runs is no part of its spec, so a change here trains no stage again. A job is plain JSON, which `--dry-run` prints.
-SFT uses all nodes and GPUs of the section; RL plays and learns in one process and uses at most one GPU.
+One idea: where a stage runs is no part of its spec, so a change here trains no stage again. A job is plain JSON, which `--dry-run` writes
+to a file. SFT uses all nodes and GPUs of the section; RL plays and learns in one process and uses at most one GPU.
 Every user of a cluster can read the environment and command of its jobs, so values that look like secrets are refused.
 
 What it does not do: talk to the cluster (`train/backends/ray.py`).

@@ -25,7 +25,7 @@ from storage.store import Store
 from synth.engines.base import ChatAnswer
 from synth.rollouts.episode import MAX_TURNS, Episode, tools_of, world_of
 from synth.worlds.stored_worlds import register_stored
-from train.rl.rewards import AGGREGATES, SCORERS, of_episodes
+from train.rl.rewards import AGGREGATES, SCORERS, score_episodes
 from train.spec import AggregateName, ScorerName
 
 OpenAIMessage = dict[str, JSON]
@@ -107,7 +107,7 @@ class WorldEnvironment:
         goes_on = episode.step(ChatAnswer(answer, "length" if cut_short else "tool_calls" if answer.tool_calls else "stop"))
         if goes_on is not None:
             return Step([one.to_openai() for one in goes_on], None, False)
-        (reward,) = of_episodes([episode], self._scorers, self._weights, self._collapse)
+        (reward,) = score_episodes([episode], self._scorers, self._weights, self._collapse)
         return Step([], reward, True, episode.failure)
 
 

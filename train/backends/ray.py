@@ -209,7 +209,7 @@ class _Stage:
         return True
 
     def prepare(self, spec_text: str) -> None:
-        """Writes the spec and, with a URL, sends what the stage reads."""
+        """Removes the log and metrics of an earlier attempt, writes the spec and, with a URL, sends what the stage reads."""
         for left in (METRICS, LOG):
             (self._folder / left).unlink(missing_ok=True)
         replace_atomically(self._folder / "spec.json", lambda path: path.write_text(spec_text))

@@ -155,4 +155,4 @@ def _read(answer: Any) -> Any:
 
 def last_line(output: Any) -> str:
     """The last line of a text, such as the message of a traceback."""
-    return next((line.strip() for line in reversed(str(output).splitlines()) if line.strip()), "nothing was said")[:300]
+    return next((line.strip() for line in reversed(str(output).splitlines()) if line.strip()), "no message")[:300]

@@ -72,17 +72,17 @@ def need(frame: Frame) -> str:
 
 
 def draw(
-    sources: Sequence[Source], count: int, *, use: Use, language: Language, first_index: int = FIRST_INDEX, fewest: int | None = None
+    pool: Sequence[Source], count: int, *, use: Use, language: Language, first_index: int = FIRST_INDEX, fewest: int | None = None
 ) -> list[Task]:
     """`count` distinct tasks, three from queries for every two from blueprints; from one kind alone if the other has no source.
 
-    fewest: smallest number of tasks that is accepted if the sources cannot give `count`; None: `count`.
+    fewest: smallest number of tasks that is accepted if the pool cannot give `count`; None: `count`.
 
     Raises:
-        HeadraceError: the sources give too few.
+        HeadraceError: the pool gives too few.
     """
     fewest = count if fewest is None else fewest
-    kinds = [kind for kind in ([s for s in sources if s.query_id], [s for s in sources if s.blueprint_id and not s.query_id]) if kind]
+    kinds = [kind for kind in ([s for s in pool if s.query_id], [s for s in pool if s.blueprint_id and not s.query_id]) if kind]
     if not kinds and fewest == 0:
         return []
     if not kinds:
@@ -98,11 +98,11 @@ def draw(
     if len(tasks) >= fewest:
         return list(tasks.values())
     raise HeadraceError(
-        f"only {len(tasks)} of {count} {use} tasks could be drawn from {len(sources)} frames; curate more queries or ask for fewer"
+        f"only {len(tasks)} of {count} {use} tasks could be drawn from {len(pool)} frames; curate more queries or ask for fewer"
     )
 
 
-def what_it_shows(task: Task) -> str:
+def shown_hash(task: Task) -> str:
     """Hash of a task's opening, plan and answer, which a policy could memorise; it does not depend on the world's seed."""
     return content_id("shown", [message.to_openai() for message in task.messages], task.plan.model_dump(mode="json"))
 
@@ -123,7 +123,7 @@ def fresh(frame: Frame, index: int, *, language: Language, use: Use, origin: Sou
         query_id=origin.query_id,
         blueprint_id=origin.blueprint_id,
     )
-    is_set_aside = int(what_it_shows(task)[-8:], 16) % 4 == 3
+    is_set_aside = int(shown_hash(task)[-8:], 16) % 4 == 3
     if not _individuals(frame) & set(frame.slots) and is_set_aside != (use != "train"):
         raise NotAdmitted("set_aside", "what it shows is kept for another use")
     return task
@@ -134,15 +134,15 @@ def _individuals(frame: Frame) -> set[str]:
     return {slot.name for slot in WORLDS[frame.world].intents[frame.intent].slots if slot.is_entity}
 
 
-def _siblings(sources: Sequence[Source], use: Use, language: Language, first_index: int) -> Iterator[Task]:
-    """Siblings of the sources in turn, index by index; a source that fails `_MISSES` times in a row is dropped."""
-    misses = [0] * len(sources)
+def _siblings(pool: Sequence[Source], use: Use, language: Language, first_index: int) -> Iterator[Task]:
+    """Siblings of the pool's sources in turn, index by index; a source that fails `_MISSES` times in a row is dropped."""
+    misses = [0] * len(pool)
     for index in itertools.count(first_index):
         alive = [position for position, missed in enumerate(misses) if missed < _MISSES]
         if not alive:
             return
         for position in alive:
-            source = sources[position]
+            source = pool[position]
             try:
                 task = fresh(source.frame, index, language=language, use=use, origin=source)
             except NotAdmitted:

@@ -89,8 +89,8 @@ def paired_difference(first: Sequence[pl.DataFrame], second: Sequence[pl.DataFra
     if np.ptp(values) > 0:
         return estimate
     otherwise = 1 - wilson(len(values[0]), len(values[0]))[0]
-    overall_mean = estimate.mean * (1 - otherwise)
-    return Estimate(estimate.mean, max(-1.0, overall_mean - otherwise), min(1.0, overall_mean + otherwise))
+    shrunk_mean = estimate.mean * (1 - otherwise)
+    return Estimate(estimate.mean, max(-1.0, shrunk_mean - otherwise), min(1.0, shrunk_mean + otherwise))
 
 
 def task_means(rollouts: pl.DataFrame) -> pl.DataFrame:

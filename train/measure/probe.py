@@ -107,8 +107,8 @@ class Prober:
     def __init__(self, store: Store, config: CascadeConfig, progress: Progress | None = None, engine: Engine | None = None) -> None:
         self.store, self.config, self.engine = store, config, engine
         self.progress: Progress = progress or (lambda *_: None)
-        by_frame = sources(store, worlds=config.worlds, max_difficulty=config.max_difficulty)
-        self.sources = {division: [s for s in by_frame if s.division == division] for division in ("seed", "probe", "held_out")}
+        every_source = sources(store, worlds=config.worlds, max_difficulty=config.max_difficulty)
+        self.sources = {division: [s for s in every_source if s.division == division] for division in ("seed", "probe", "held_out")}
 
     def tasks(self, divisions: Sequence[Division], count: int, use: Use, *, fewest: int | None = None) -> list[Task]:
         """`count` tasks, written to the store. fewest: smallest number that is accepted, as in `draw`."""
@@ -176,7 +176,7 @@ class Prober:
         task_facets = facets(tasks)
         for decoding, rollouts in (("sampled", sampled), ("greedy", greedy)):
             if not rollouts["outcome"].is_in(RATED).any():
-                why = f"`headrace explain {rollouts['rollout_id'][0]}` says what spoilt the first"
+                why = f"`headrace explain {rollouts['rollout_id'][0]}` says why the first one failed"
                 raise HeadraceError(f"{policy.name}, {use}, {decoding}: none of {rollouts.height:,} rollouts could be rated; {why}")
             settings = (self.config.seed, self.config.eval_samples if decoding == "sampled" else 1)
             evaluation_id = content_id("evaluation", policy.id, use, decoding, settings, [task.id for task in tasks], EVALUATION_VERSION)

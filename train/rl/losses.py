@@ -31,7 +31,8 @@ class Loss:
     """A preset.
 
     scale: divisor of the centred rewards: standard deviation of the group, of the batch, or 1.
-    average: tokens: over all tokens of a step. rows: over a row's tokens, then over rows. constant: sum of tokens / (rows x longest row).
+    average: tokens: over all tokens of a step. rows: over a row's tokens, then over rows. constant: sum over tokens / (rows x most tokens
+        that a policy may write in a row).
     ratio, clip_low, clip_high: defaults of s_t and its bounds.
     min_std: a group whose rewards have a smaller standard deviation is not learned from.
     resample_rounds: default for the most times that such groups are replaced by fresh tasks.

@@ -55,8 +55,8 @@ class RolloutQueue:
 
     def begin(self, checkpoint: Path | None) -> None:
         """Sends the source, in its state of the first step, to the player. checkpoint: the one to resume from, with the files of `save`."""
-        for version_folder in checkpoint.glob(f"{VERSION}*") if checkpoint else ():
-            shutil.copyfile(version_folder, self._weights / version_folder.name)
+        for version_file in checkpoint.glob(f"{VERSION}*") if checkpoint else ():
+            shutil.copyfile(version_file, self._weights / version_file.name)
         self._player.begin(self._source)
 
     def batch(self, step: int) -> Batch:

@@ -83,7 +83,7 @@ def least(matrix: Scores, _: Scores) -> Scores:
 AGGREGATES: Mapping[AggregateName, Aggregate] = {"mean": weighted_mean, "least": least}
 
 
-def of_episodes(
+def score_episodes(
     episodes: Sequence[Episode], scorers: Sequence[Scorer], weights: Sequence[float] | None = None, collapse: Aggregate = weighted_mean
 ) -> list[float | None]:
     """One number per episode, by `group` and `collapse`; None for NaN.
@@ -100,7 +100,7 @@ def rewards_of(episodes: Sequence[Episode], settings: RLSettings, seed: str) -> 
     """The number per episode that RL learns from; None if it is not rated. seed: of the shuffling, for `shuffled`."""
     reward = "success" if settings.reward == "shuffled" else settings.reward
     weights = reward if isinstance(reward, dict) else {reward: 1.0}
-    rewards = of_episodes(episodes, [SCORERS[name] for name in weights], list(weights.values()), AGGREGATES[settings.collapse])
+    rewards = score_episodes(episodes, [SCORERS[name] for name in weights], list(weights.values()), AGGREGATES[settings.collapse])
     return _shuffle(rewards, seed) if settings.reward == "shuffled" else rewards
 
 

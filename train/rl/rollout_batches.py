@@ -81,7 +81,7 @@ def play_batch(
     """
     episodes = _play(engine, tasks, settings, seed)
     if all(episode.reward is None for episode in episodes):
-        raise HeadraceError(f"every rollout of step {step} was spoilt by no doing of the policy's: {episodes[0].failure}")
+        raise HeadraceError(f"no rollout of step {step} could be rated, because the infrastructure failed: {episodes[0].failure}")
     loss = LOSSES[settings.loss]
     rounds = loss.resample_rounds if settings.resample_rounds is None else settings.resample_rounds
     groups, left_out = _groups(episodes, settings, f"{seed}/{step}"), list[Row]()

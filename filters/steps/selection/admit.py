@@ -90,7 +90,7 @@ class _QuotaFiller:
         return self.result
 
     def _fill(self, stratum: tuple[int, bool], count: int) -> None:
-        """Tries the rows of the stratum in order, until there are `wanted` more tasks or no more rows."""
+        """Tries the rows of the stratum in order, until there are `count` more tasks or no more rows."""
         queue = self.queues[stratum]
         while count and queue:
             row = queue.pop(0)
@@ -129,10 +129,10 @@ class _QuotaFiller:
         if (task.difficulty == -1) != (row["difficulty"] == -1):
             raise NotAdmitted("other_difficulty", "it is to be refused here, though its frame is not, or the other way round")
         if task.success.refusal is not None:
-            stratum_refusals = self.refusals[task.success.refusal]
-            if len(stratum_refusals) >= self.refusal_cap:
+            same_reason = self.refusals[task.success.refusal]
+            if len(same_reason) >= self.refusal_cap:
                 raise NotAdmitted("reason_full", "this refusal reason has its half of the refusal tasks")
-            stratum_refusals.append(row["row"])
+            same_reason.append(row["row"])
         return task
 
 

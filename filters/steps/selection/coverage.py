@@ -187,17 +187,23 @@ def allot_leaves(strata: Mapping[tuple[int, bool], pl.DataFrame], config: Covera
 def pool(
     rows: pl.DataFrame, config: CoverageConfig, log_rows: int = 0, urgency: Mapping[tuple[str, str], float] | None = None
 ) -> pl.DataFrame:
-    """Adds tier (Int8, from the rarest), peers (UInt32: rows of the same tier and intent, or of the leaf) and extra (Float64: what the
-    row's intent gets beyond its quota, as a share of it); `not_pooled` where a row is
-    not among the first of its stratum, which are in proportion to the quotas and at most `pool_rows` in all (a few of each stratum beside
-    them that has no quota: it may have to stand in for others). Rows with and without a
-    frame have half of the pool each; what the one half does not need is the other's. Rows without one come from all over the log.
+    """Selects the pool: rows outside it get the reason `not_pooled`.
+
+    Half of `pool_rows` is for rows with a frame, half for rows without one; what one half does not need goes to the other. Each stratum of
+    rows with a frame gives its first rows, in proportion to its quota. A stratum without a quota gives up to `_IN_RESERVE` rows beyond
+    `pool_rows`, because they may replace rows of other strata. The rows without a frame come from the whole log.
+
+    Adds these columns:
+        tier: Int8, 0 for the rarest; 0 without a frame.
+        peers: UInt32, rows of the same stratum, tier and intent; without a frame, rows of the leaf.
+        extra: Float64, what the row's intent gets beyond its quota, as a share of the quota.
+        leaf_rows: UInt32, rows of the leaf that have a frame, or that have none, like this row.
 
     Args:
         rows: columns row, frame_id, leaf, language, residue, world, intent, quality, difficulty, asked (rows of the log, duplicates
             included, that share the combination of intent, slot names and plan shape).
-        log_rows: how many rows the log has: what is rare among ten million is asked ten times as often as among one.
-        urgency: by world and intent, in [0, 1], how urgent its rows are for the last policy; 0 where it is not here.
+        log_rows: number of rows of the log. The ends of the tiers are for a million rows, and grow in proportion in a larger log.
+        urgency: by world and intent, in [0, 1], how urgent its rows are for the last policy; 0 for an intent that is missing.
     """
     is_framed = rows["frame_id"].is_not_null()
     rows = rows.with_columns(leaf_rows=pl.len().over("leaf", pl.col("frame_id").is_null()).cast(pl.UInt32))
@@ -250,11 +256,11 @@ def shortlist(rows: pl.DataFrame, vectors: Vectors, config: CoverageConfig) -> p
 
 
 def fill(rows: pl.DataFrame, count: int, config: CoverageConfig) -> pl.DataFrame:
-    """Rows of the shortlist without a frame, after admission: keeps the first rows of every leaf, `wanted` in all; others are
+    """Rows of the shortlist without a frame, after admission: keeps the first rows of every leaf, `count` in all; others are
     `not_needed`."""
     counts = _leaf_rows(rows, count, config)
-    is_wanted = pl.col("stratum_rank") < pl.col("leaf").replace_strict(counts, default=0, return_dtype=pl.Int64)
-    return rows.with_columns(reason=pl.when(~is_wanted).then(pl.lit("not_needed")))
+    is_kept = pl.col("stratum_rank") < pl.col("leaf").replace_strict(counts, default=0, return_dtype=pl.Int64)
+    return rows.with_columns(reason=pl.when(~is_kept).then(pl.lit("not_needed")))
 
 
 def _leaf_rows(rows: pl.DataFrame, total: int, config: CoverageConfig) -> dict[str, int]:

@@ -31,7 +31,7 @@ class Inputs:
     @property
     def urgency(self) -> Mapping[tuple[str, str], float]:
         """How urgent an intent is, by world and name."""
-        return {} if self.failures is None else {intent: standing.urgency for intent, standing in self.failures.by_intent().items()}
+        return {} if self.failures is None else {intent: stats.urgency for intent, stats in self.failures.by_intent().items()}
 
 
 def load(setup: Setup) -> Inputs:

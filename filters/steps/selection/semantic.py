@@ -80,8 +80,8 @@ def step(rows: pl.DataFrame, vectors: Vectors, config: SemanticConfig, terms: Se
         .otherwise(config.en)
     ).to_series().to_numpy()  # fmt: skip
     for places in _groups(rows, config, terms):
-        is_kept, cosine = keep_first(vectors[places], thresholds[places], config.seed)
-        keeper[places], similarity[places] = places[is_kept], cosine
+        kept_place, cosine = keep_first(vectors[places], thresholds[places], config.seed)
+        keeper[places], similarity[places] = places[kept_place], cosine
     is_dropped = pl.Series(keeper != np.arange(rows.height))
     return rows.with_columns(
         reason=pl.when(is_dropped).then(pl.lit("semantic_duplicate")),
@@ -158,13 +158,13 @@ def _groups(rows: pl.DataFrame, config: SemanticConfig, terms: Sequence[str] | N
 
 
 def keep_first(vectors: Vectors, thresholds: F64, seed: int = 0) -> tuple[I64, F64]:
-    """Goes through the rows in order and drops each that a kept one is as near to as the row's threshold.
+    """Drops each row, in order, whose cosine to a kept row is at least the row's threshold.
 
     Args:
         vectors: unit rows [n, d]. thresholds: cosines [n]. seed: of the index, for more than `LARGE` rows.
 
     Returns:
-        keeper: the row that each duplicates, its own number where it is kept [n]. cosine: to that row, 0 where it is kept [n].
+        keeper: number of the kept row that each row duplicates, or its own number [n]. cosine: to the keeper; 0 for a kept row [n].
     """
     count = len(vectors)
     keeper, cosine = np.arange(count), np.zeros(count)

@@ -162,13 +162,9 @@ def test_other_weights_in_the_same_folder_are_another_reader(tmp_path: Path) -> 
 
 def test_a_note_on_nothing_asked_claims_no_frames() -> None:
     config, engine = GroundConfig(engine="openai:mock"), Scripted({UNREAD: CLOSE})
-    assert (
-        ground_model.note(config, read_table(engine, [], WORLDS_READ))
-        == "openai:mock was asked about nothing: no text was left that nothing here reads"
-    )
-    assert "1 texts that nothing here reads: 1 have a frame now (all)" in ground_model.note(
-        config, read_table(engine, [UNREAD], WORLDS_READ)
-    )
+    assert ground_model.note(config, read_table(engine, [], WORLDS_READ)) == "openai:mock was not asked: no text was left without a frame"
+    note = ground_model.note(config, read_table(engine, [UNREAD], WORLDS_READ))
+    assert note == "openai:mock was asked about 1 texts without a frame: 1 have one now"
 
 
 def test_the_remainder_is_the_same_however_rows_are_cut_and_never_more_than_may_be() -> None:
@@ -226,7 +222,7 @@ def test_the_funnel_has_more_tasks_with_a_reader(log: Path, tmp_path: Path, monk
     tasks = store.query("SELECT DISTINCT query_id FROM tasks")["query_id"]
     assert read.filter(pl.col("query_id").is_in(tasks.implode())).height > 0
     assert "read by openai:mock" in str(explain(store, read["query_id"][0]))
-    assert any("30 texts" in note and "29 have a frame now (invented_value 1)" in note for note in result.not_done)
+    assert any("30 texts" in note and "29 have one now; the others have none: invented_value 1" in note for note in result.not_done)
 
 
 def test_a_frame_that_was_refused_says_why_and_who_read_it(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

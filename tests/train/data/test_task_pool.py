@@ -14,7 +14,7 @@ from storage.store import Store, part_id
 from synth.tasks.solver import NotAdmitted, sibling
 from synth.tasks.split import DivisionConfig, division
 from synth.worlds import WORLDS
-from train.data.task_pool import draw, need, sources, what_it_shows
+from train.data.task_pool import draw, need, shown_hash, sources
 
 RetailWorld = WORLDS["retail"]
 
@@ -68,7 +68,7 @@ def test_no_use_and_no_division_sees_another_s_tasks(store):
     hashes = {name: {content(task) for task in tasks} for name, tasks in sets.items()}
     for first, second in itertools.combinations(hashes, 2):
         assert hashes[first].isdisjoint(hashes[second]), (first, second)
-    shown = {name: {what_it_shows(task) for task in tasks} for name, tasks in sets.items()}
+    shown = {name: {shown_hash(task) for task in tasks} for name, tasks in sets.items()}
     assert (shown["seed"] | shown["probe"]).isdisjoint(shown["eval_in"] | shown["eval_out"])
     frames = {name: {task.frame_id for task in tasks} for name, tasks in sets.items()}
     assert frames["seed"].isdisjoint(frames["probe"])

@@ -26,8 +26,8 @@ from train.rl.rewards import (
     group,
     hardly_differ,
     least,
-    of_episodes,
     rewards_of,
+    score_episodes,
     weighted_mean,
 )
 from train.spec import RLSettings
@@ -112,8 +112,8 @@ def test_episodes_of_several_tasks_keep_their_order() -> None:
     other = task_of("close_order", 1)
     blind = episode(other.plan.answer, task=other, calls=other.plan.calls[1:])
     episodes = [*DRAWS, episode("Done.", task=other), blind]
-    assert of_episodes(episodes, [SCORERS["success"]]) == [1.0, 0.0, 0.0, None, 1.0, 0.0]
-    assert of_episodes(episodes, [SCORERS["graded"]]) == [1.0, pytest.approx(0.7), 0.0, None, 1.0, 0.0]
+    assert score_episodes(episodes, [SCORERS["success"]]) == [1.0, 0.0, 0.0, None, 1.0, 0.0]
+    assert score_episodes(episodes, [SCORERS["graded"]]) == [1.0, pytest.approx(0.7), 0.0, None, 1.0, 0.0]
 
 
 # ---- what RL learns from ---------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from storage.releases.release import ReleasedItem, ReleaseItem, Setting
 from synth.rollouts.episode import Episode
 from tests.train.scripted_steps import Rewards, Step, assert_close, rows_of, take_step
 from tests.train.tiny_policies import copy_of, digest, expert_conversations, retail_tasks, small_policy
-from train.rl.rewards import of_episodes
+from train.rl.rewards import score_episodes
 from train.rl.rl import PolicyTrainer, train_rl
 from train.rl.rollout_batches import Batch
 from train.rl.task_sampler import FreshTasks
@@ -131,10 +131,10 @@ def test_a_step_learns_from_the_reward_that_it_is_told_to(kind, reader, tmp_path
 
     def watched(episodes: Sequence[Episode], *arguments: Any) -> list[float | None]:
         seen.extend(episodes)
-        rewards.extend(of_episodes(episodes, *arguments))
+        rewards.extend(score_episodes(episodes, *arguments))
         return rewards
 
-    monkeypatch.setattr(train.rl.rewards, "of_episodes", watched)
+    monkeypatch.setattr(train.rl.rewards, "score_episodes", watched)
     settings = SETTINGS.model_copy(update={"max_steps": 1, "draws": 16, "reward": kind})
     (metrics,) = train_rl(model, reader[1], lambda step, again=0: tasks, settings, seed=0, scratch=tmp_path)
     graded, success = [one.reward for one in seen], [float(one.outcome is Outcome.SUCCESS) for one in seen]
