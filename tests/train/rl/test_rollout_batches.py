@@ -112,7 +112,7 @@ def test_others_that_are_spoilt_stand_in_for_none() -> None:
     batch, _ = played(Player({}, silent=STATUS[1:2]), STATUS[:1], STATUS[1:2], resample_rounds=1)
     assert ids(batch) == [STATUS[0].id]
     assert {row.outcome for row in batch.left_out} == {Outcome.INFRA_FAILURE}
-    with pytest.raises(HeadraceError, match="every rollout of step 5 was spoilt"):
+    with pytest.raises(HeadraceError, match="no rollout of step 5 could be rated"):
         played(Player({}, silent=STATUS[:1]), STATUS[:1], STATUS[1:2], resample_rounds=1)
 
 
