@@ -44,10 +44,8 @@ def test_a_curated_store_is_tagged_trained_on_ray_and_evaluated(prefect_server: 
     far_from_now = f'cron: "0 {(time.gmtime().tm_hour + 12) % 24} * * *"'
     (tmp_path / "prefect.yaml").write_text(re.sub(r'cron: "0 \d+ \* \* \*"', far_from_now, (ROOT / "prefect.yaml").read_text()))
     small, cluster = read(CI, store=tmp_path / "chain" / "store"), read(ROOT / "configs" / "cluster.yaml").train
-    stages = [{"name": "sft1", "max_steps": 20, "plateau_window": 0}, {"name": "sft2", "skip": True}, {"name": "rl", "skip": True}]
-    short = CascadeConfig.model_validate(
-        small.train.model_dump() | {"stages": stages, "probe_tasks": 16, "eval_tasks": 4, "eval_out_tasks": 4}
-    )
+    stages = [*small.train.model_dump()["stages"][:1], {"name": "sft2", "skip": True}, {"name": "rl", "skip": True}]
+    short = CascadeConfig.model_validate(small.train.model_dump() | {"stages": stages})
     on_ray = short.model_copy(update={"backend": cluster.backend, "cluster": cluster.cluster})
     config = small.model_copy(update={"train": on_ray}).model_dump(mode="json")
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
