@@ -183,12 +183,14 @@ def _found_traces(lab: _Lab, policy: Policy, pool: Sequence[Task], wanted: int) 
         successes = made.filter(pl.col("outcome") == "success").unique("task_id", keep="first", maintain_order=True)
         found = successes.unique("messages", keep="first", maintain_order=True)
     regions = [Region.CERTAIN if position < tried else Region.UNCERTAIN for position in range(len(pool))]
+    rated = dict(made.group_by("task_id").len().iter_rows())
     tags = pl.DataFrame(
         {
             "task_id": [task.id for task in pool],
             "region": [region.value for region in regions],
             "learnability": [float(region is Region.UNCERTAIN) for region in regions],
             "successes": [int(task.id in set(found["task_id"])) for task in pool],
+            "k": [rated.get(task.id, 0) for task in pool],
         }
     )
     return tags, found.head(wanted), made.height
