@@ -96,6 +96,24 @@ def test_a_message_names_the_parameter_and_what_is_allowed(arguments: dict[str, 
     assert str(refused.value) == message
 
 
+@pytest.mark.parametrize(
+    ("schema", "inside", "outside"),
+    [
+        ({"type": "integer", "minimum": 1, "maximum": 20}, [1, 20], [0, 21]),
+        ({"type": "number", "minimum": 0.5, "maximum": 2}, [0.5, 2, 2.0], [0.4, 2.1]),
+        ({"type": "string", "minLength": 2, "maxLength": 3}, ["ab", "abc"], ["a", "abcd"]),
+        ({"type": "array", "minItems": 1, "maxItems": 2}, [[1], [1, 2]], [[], [1, 2, 3]]),
+    ],
+)
+def test_bounds_are_inclusive(schema: dict[str, Any], inside: list[Any], outside: list[Any]) -> None:
+    check = compile_checker({"type": "object", "properties": {"value": schema}})
+
+    assert [check({"value": value}) for value in inside] == [{"value": value} for value in inside]
+    for value in outside:
+        with pytest.raises(BadArgument):
+            check({"value": value})
+
+
 def test_a_missing_argument_is_named() -> None:
     with pytest.raises(BadArgument, match=r"^query is required$"):
         compile_checker(PLACE_SEARCH)({"limit": 3})
