@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -76,6 +77,7 @@ class Scripted:
     def __init__(self, encode: Encode, corpus: Corpus) -> None:
         self._encode, self._corpus = encode, corpus
         self._vectors: dict[str, Vectors] = {}
+        self._prototypes = lru_cache(maxsize=1)(self._fit)
 
     def annotate(self, texts: Sequence[str], vectors: Vectors, tree: Tree) -> Annotation:
         labels, confidence = self.classify(texts, vectors, tree)
@@ -94,7 +96,7 @@ class Scripted:
         probabilities = self._prototypes(tree).probabilities(vectors, math.log(CUE_FACTOR) * _cues(texts, tree))
         return _descend(probabilities, tree)
 
-    def _prototypes(self, tree: Tree) -> Prototypes:
+    def _fit(self, tree: Tree) -> Prototypes:
         examples = {text: None for leaf in tree.leaves for text in leaf.texts if text not in self._vectors}
         fresh = pl.DataFrame({"text": list(examples)}, schema={"text": pl.String})
         encoded = self._encode(fresh.select(normalise_text(pl.col("text"))).to_series().to_list())

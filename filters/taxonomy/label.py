@@ -9,6 +9,8 @@ Rows that grounding dropped get no label, and no row gets a second leaf.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import polars as pl
 
 from filters.grounded_worlds import grounded_worlds
@@ -38,12 +40,18 @@ def by_vectors(rows: pl.DataFrame, vectors: Vectors, tree: Tree, encode: Encode)
     Args:
         rows: columns norm, world, intent. vectors: unit rows [n, d] of norm. encode: what made them; it encodes the tree's examples.
     """
-    annotator, strange = Scripted(encode, Corpus(())), rows["intent"].is_null().arg_true()
+    annotator, strange = _annotator(tree, encode), rows["intent"].is_null().arg_true()
     leaf, confidence = rows.select(_of_intent(tree)).to_series(), pl.select(pl.repeat(1.0, rows.height)).to_series()
     for places in (strange.slice(start, _AT_ONCE) for start in range(0, len(strange), _AT_ONCE)):
         labels, sure = annotator.classify(rows["norm"].gather(places).to_list(), vectors[places.to_numpy()], tree)
         leaf, confidence = leaf.scatter(places, pl.Series(labels, dtype=pl.String)), confidence.scatter(places, pl.Series(sure))
     return rows.with_columns(leaf=leaf, leaf_confidence=confidence)
+
+
+@lru_cache(maxsize=1)
+def _annotator(_: Tree, encode: Encode) -> Scripted:
+    """The annotator of one tree, which keeps the tree's prototypes for the next rows."""
+    return Scripted(encode, Corpus(()))
 
 
 def _of_intent(tree: Tree) -> pl.Expr:
