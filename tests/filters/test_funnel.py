@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -36,13 +36,13 @@ from synth.clusters.cluster_store import save_clusters
 from synth.haystack.generate import HaystackConfig, generate
 from synth.worlds import WORLDS
 
-CONFIG = FunnelConfig(ingest=IngestConfig(batch_rows=1000), coverage=CoverageConfig(keep=20, max_encoded=300))
+CONFIG = FunnelConfig(ingest=IngestConfig(batch_rows=1000), coverage=CoverageConfig(keep=10, max_encoded=100))
 
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pl.DataFrame]:
-    """A log of 4,000 queries, and what was planted in it."""
-    queries, plants = generate(tmp_path_factory.mktemp("log"), HaystackConfig(rows=4000, common_combinations=80, seed=3), 20)
+    """A log of 2,500 queries, and what was planted in it."""
+    queries, plants = generate(tmp_path_factory.mktemp("log"), HaystackConfig(rows=2500, common_combinations=50, seed=3), 20)
     return queries, pl.read_parquet(plants)
 
 
@@ -59,9 +59,9 @@ def verdicts(store: Store, run: str) -> pl.DataFrame:
 def test_every_row_has_one_verdict_and_the_steps_add_up(undisturbed: tuple[Store, FunnelResult], log: tuple[Path, pl.DataFrame]) -> None:
     store, result = undisturbed
     told = verdicts(store, result.run)
-    assert told["row"].to_list() == list(range(4000))
+    assert told["row"].to_list() == list(range(2500))
     funnel = result.funnel
-    assert funnel["rows_in"][0] == 4000
+    assert funnel["rows_in"][0] == 2500
     assert funnel["kept"].to_list()[:-1] == funnel["rows_in"].to_list()[1:]
     for step, dropped, reasons in funnel.select("step", "dropped", "reasons").iter_rows():
         assert sum(json.loads(reasons).values()) == dropped == told.filter(~pl.col("kept"), pl.col("step") == step).height
@@ -71,7 +71,7 @@ def test_every_row_has_one_verdict_and_the_steps_add_up(undisturbed: tuple[Store
 def test_duplicates_name_the_row_that_they_duplicate(undisturbed: tuple[Store, FunnelResult]) -> None:
     store, result = undisturbed
     duplicates = verdicts(store, result.run).filter(pl.col("step").is_in(["exact", "near", "equal"]), ~pl.col("kept"))
-    assert duplicates.height > 1000
+    assert duplicates.height > 500
     assert duplicates["duplicate_of"].null_count() == duplicates["similarity"].null_count() == 0
     first = duplicates.join(verdicts(store, result.run).select(duplicate_of="query_id", first="row", first_step="step"), on="duplicate_of")
     assert first.height == duplicates.height and (first["first"] < first["row"]).all()
@@ -85,10 +85,10 @@ def test_exact_copies_go_and_the_kept_tasks_are_needles(undisturbed: tuple[Store
     pairs = told.filter(kind="exact").join(told.select(twin="row", twin_step="step"), on="twin")
     assert pairs.select((pl.col("step") == "exact") | (pl.col("twin_step") == "exact")).to_series().all()
     kept = told.filter("kept")
-    assert kept.height == len(result.task_ids) == 20
+    assert kept.height == len(result.task_ids) == 10
     assert (log[1]["kind"].gather(kept["row"].to_list()) == "needle").mean() >= 0.6
     counted = store.query("SELECT sum(occurrences) AS n FROM queries WHERE run = ?", [result.run])["n"][0]
-    assert counted == 4000
+    assert counted == 2500
 
 
 def test_every_kept_query_is_an_executable_task_of_its_own(undisturbed: tuple[Store, FunnelResult]) -> None:
@@ -108,7 +108,7 @@ SCRAPS = st.sampled_from(
 )
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.one_of(SCRAPS, st.text(max_size=30)), min_size=1, max_size=40), st.booleans())
 def test_whatever_is_read_has_one_verdict_a_row(texts: list[str], ungrounded: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -156,27 +156,18 @@ def test_a_second_run_does_nothing(
 
 
 @pytest.mark.slow
-def test_every_frame_that_is_written_is_read(
+def test_threads_and_progress_change_nothing_and_every_frame_that_is_written_is_read(
     undisturbed: tuple[Store, FunnelResult], log: tuple[Path, pl.DataFrame], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written, seen, write, read = set(), set(), Workspace.write, Workspace.read
     monkeypatch.setattr(Workspace, "write", lambda self, name, frame: (written.add(name), write(self, name, frame)))
     monkeypatch.setattr(Workspace, "read", lambda self, name, columns=None: (seen.add(name), read(self, name, columns))[1])
-    store = Store(tmp_path / "store")
-    curate(store, [log[0]], CONFIG)
-    assert len(written) > 20 and written == seen
-    assert store.content_hash() == undisturbed[0].content_hash()
-
-
-@pytest.mark.slow
-def test_threads_and_progress_change_nothing(
-    undisturbed: tuple[Store, FunnelResult], log: tuple[Path, pl.DataFrame], tmp_path: Path
-) -> None:
     told: list[tuple[str, int, int]] = []
     store = Store(tmp_path / "store")
     with ThreadPoolExecutor(1) as one:
         curate(store, [log[0]], CONFIG, progress=lambda *what: told.append(what), executor=one)
     assert store.content_hash() == undisturbed[0].content_hash()
+    assert len(written) > 15 and written == seen
     assert {"normalise", "rules", "near duplicates", "ground", "admission"} <= {label for label, _, _ in told}
     assert all(0 <= done <= total for _, done, total in told)
 
@@ -185,65 +176,56 @@ class Killed(BaseException):
     """Stands for a kill: nothing catches it."""
 
 
-def dying_after(writes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The workspace's frames and arrays are written, so many of them; then the process dies."""
-    written: list[str] = []
+def kill_before_writes(store: Store, log: Path, names: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls a run once for each frame or array of the workspace: it continues what the calls before left, and dies before it writes this
+    one."""
+    committed = store.content_hash() if store.exists() else None
+    for dies_before in names:
 
-    def dying(write: Any) -> Any:
-        def writing(self: Workspace, name: str, what: Any) -> None:
-            if len(written) >= writes:
-                raise Killed
-            written.append(name)
-            write(self, name, what)
+        def dying(write: Any, dies_before: str = dies_before) -> Any:
+            def writing(self: Workspace, name: str, what: Any) -> None:
+                if name == dies_before:
+                    raise Killed
+                write(self, name, what)
 
-        return writing
+            return writing
 
-    for method in ("write", "write_array"):
-        monkeypatch.setattr(Workspace, method, dying(getattr(Workspace, method)))
-
-
-WRITES = (0, 9, 40, 70, 100, 118, 123, 134, 137)
-"""While reading, after exact, in the sketches, before and in the bands, while grounding, after the survey, while rating, comparing."""
+        with monkeypatch.context() as patch, pytest.raises(Killed):
+            for method in ("write", "write_array"):
+                patch.setattr(Workspace, method, dying(getattr(Workspace, method)))
+            curate(store, [log], CONFIG)
+        assert (store.content_hash() if store.exists() else None) == committed
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("writes", WRITES)
 def test_killed_anywhere_and_run_again_gives_the_same(
-    undisturbed: tuple[Store, FunnelResult],
-    log: tuple[Path, pl.DataFrame],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    writes: int,
+    undisturbed: tuple[Store, FunnelResult], log: tuple[Path, pl.DataFrame], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Store(tmp_path / "store")
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        dying_after(writes, patch)
-        curate(store, [log[0]], CONFIG)
-    assert not store.exists()
+    reading, rules, sketch, bands = "normalise-00-00001", "rules-00-00001", "near-counts-00-00001", ("near-before-20", "near-firsts-15")
+    late = ("near", "ground-00-00001-dropped", "combination_counts", "equal-keys-00-00000", "difficulty-00-00001", "vectors-0", "compared")
+    kill_before_writes(store, log[0], ["normalise-00-00000", reading, "exact-0", rules, sketch, *bands, *late], monkeypatch)
     result = curate(store, [log[0]], CONFIG)
     assert result.task_ids == undisturbed[1].task_ids
     assert store.content_hash() == undisturbed[0].content_hash()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("writes", [30, 95])
 def test_killed_on_the_second_day_and_run_again_gives_the_same(
-    log: tuple[Path, pl.DataFrame], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int
+    log: tuple[Path, pl.DataFrame], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Given a log that goes on from an index, when its run is killed and called again, then the store is that of two whole runs."""
     texts, days = pl.read_parquet(log[0]), [tmp_path / "one.parquet", tmp_path / "two.parquet"]
-    texts[:2500].write_parquet(days[0])
-    texts[2500:].write_parquet(days[1])
+    texts[:1250].write_parquet(days[0])
+    texts[1250:].write_parquet(days[1])
     whole, killed = Store(tmp_path / "whole"), Store(tmp_path / "killed")
-    for store in (whole, killed):
-        curate(store, days[:1], CONFIG)
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        dying_after(writes, patch)
-        curate(killed, days[1:], CONFIG)
+    curate(whole, days[:1], CONFIG)
+    shutil.copytree(whole.root, killed.root)
+    kill_before_writes(killed, days[1], ["near-terms-00-00000", "near-firsts-10"], monkeypatch)
     for store in (whole, killed):
         curate(store, days[1:], CONFIG)
     assert killed.content_hash() == whole.content_hash()
-    assert whole.query("SELECT count(*) AS n FROM verdicts WHERE duplicate_of[:10] <> query_id[:10]")["n"][0] > 500
+    assert whole.query("SELECT count(*) AS n FROM verdicts WHERE duplicate_of[:10] <> query_id[:10]")["n"][0] > 250
 
 
 @pytest.mark.slow
@@ -329,12 +311,12 @@ def test_another_run_in_other_batches_has_its_own_rows_and_shares_its_tasks(
     undisturbed: tuple[Store, FunnelResult], log: tuple[Path, pl.DataFrame], tmp_path: Path
 ) -> None:
     """Given a ratio that comes to the same count, and other batches, then the same rows are kept for the same reasons."""
-    store = Store(tmp_path / "store")
-    first = curate(store, [log[0]], CONFIG)
-    second = curate(store, [log[0]], CONFIG.model_copy(update={"ingest": IngestConfig(batch_rows=2000), "keep_one_in": 200}))
-    assert second.run != first.run and second.task_ids == first.task_ids == undisturbed[1].task_ids
+    first = undisturbed[1]
+    store = Store(shutil.copytree(undisturbed[0].root, tmp_path / "store"))
+    second = curate(store, [log[0]], CONFIG.model_copy(update={"ingest": IngestConfig(batch_rows=2000), "keep_one_in": 250}))
+    assert second.run != first.run and second.task_ids == first.task_ids
     assert verdicts(store, second.run).drop("run").equals(verdicts(store, first.run).drop("run"))
-    assert store.query("SELECT count(*) AS n FROM tasks")["n"][0] == 20
+    assert store.query("SELECT count(*) AS n FROM tasks")["n"][0] == 10
 
 
 def test_several_files_are_one_run(tmp_path: Path) -> None:
@@ -415,7 +397,7 @@ def test_rarity_counts_everyone_who_asked(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_ratio_is_met_to_the_row_or_the_step_that_left_too_few_is_named(undisturbed: tuple[Store, FunnelResult], tmp_path: Path) -> None:
     _, result = undisturbed
-    assert result.shortfall is None and result.funnel["kept"][-1] == 20
+    assert result.shortfall is None and result.funnel["kept"][-1] == 10
     path = tmp_path / "few.txt"
     path.write_text("find a hotel near Willow Park\nclose order o17 please\nfind a hotel near willow park\nhello\n")
     short = curate(Store(tmp_path / "few"), [path], CONFIG.model_copy(update={"keep_one_in": 1}))
@@ -467,7 +449,7 @@ def test_duplicates_stand_beside_what_they_duplicate(undisturbed: tuple[Store, F
     store, result = undisturbed
     dropped = store.query("SELECT count(*) AS n FROM verdicts WHERE duplicate_of IS NOT NULL")["n"][0]
     pairs = store.query("SELECT * FROM matches ORDER BY similarity, query_id")
-    assert pairs.height == dropped > 1000 and set(pairs["run"]) == {result.run}
+    assert pairs.height == dropped > 500 and set(pairs["run"]) == {result.run}
     for row in pairs.filter(step="near").head(20).iter_rows(named=True):
         texts = pl.Series([row["text"], row["duplicate_of_text"]])
         one, other = normalised_text.step(pl.DataFrame({"row": [0, 1], "text": texts}))["norm"]
