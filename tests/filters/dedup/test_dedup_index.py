@@ -1,5 +1,6 @@
 """Logs one after the other leave what one log of them all would; a log that is read again is no duplicate of itself."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from filters.dedup import dedup_index, near
 from filters.dedup.minhash import jaccard
 from filters.dedup.near import NearConfig
 from filters.frames.numba_types import U64
-from filters.funnel import FunnelConfig, NothingNew, curate
+from filters.funnel import FunnelConfig, FunnelResult, NothingNew, curate
 from filters.ingest import IngestConfig
 from filters.normalised_text import normalise_text
 from filters.steps.rules import RulesConfig
@@ -22,20 +23,37 @@ from storage.errors import BadInput
 from storage.store import Store
 from synth.haystack.generate import HaystackConfig, generate
 
-CONFIG = FunnelConfig(ingest=IngestConfig(batch_rows=1000), coverage=CoverageConfig(keep=20, max_encoded=100))
+CONFIG = FunnelConfig(ingest=IngestConfig(batch_rows=1000), coverage=CoverageConfig(keep=4, max_encoded=40))
 
 
 @pytest.fixture(scope="module")
 def logs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """A log of 6,000 queries in three files, in which much is said again."""
+    """A log of 3,200 queries in three files, in which much is said again."""
     folder = tmp_path_factory.mktemp("logs")
-    queries, _ = generate(folder, HaystackConfig(rows=6000, common_combinations=80, seed=5), 20)
+    queries, _ = generate(folder, HaystackConfig(rows=3200, common_combinations=60, seed=5), 20)
     texts = pl.read_parquet(queries)["text"]
     paths = []
-    for number, (start, stop) in enumerate([(0, 2500), (2500, 2700), (2700, 6000)]):
+    for number, (start, stop) in enumerate([(0, 1400), (1400, 1600), (1600, 3200)]):
         paths.append(folder / f"day-{number}.parquet")
         texts[start:stop].to_frame("text").write_parquet(paths[-1])
     return paths
+
+
+@pytest.fixture(scope="module")
+def day_one(logs: list[Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, FunnelResult]:
+    store = Store(tmp_path_factory.mktemp("day-one") / "store")
+    return store, curate(store, logs[:1], CONFIG)
+
+
+@pytest.fixture(scope="module")
+def day_two(logs: list[Path], day_one: tuple[Store, FunnelResult], tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, FunnelResult]:
+    """The store of the first day and the second, and the second's result."""
+    store = copy_of(day_one[0], tmp_path_factory.mktemp("day-two"))
+    return store, curate(store, logs[1:2], CONFIG)
+
+
+def copy_of(store: Store, folder: Path) -> Store:
+    return Store(shutil.copytree(store.root, folder / "store"))
 
 
 def deduplicated(store: Store) -> pl.DataFrame:
@@ -47,12 +65,11 @@ def deduplicated(store: Store) -> pl.DataFrame:
 
 
 @pytest.mark.slow
-def test_logs_one_after_the_other_leave_what_one_log_would(logs: list[Path], tmp_path: Path) -> None:
+def test_logs_one_after_the_other_leave_what_one_log_would(logs: list[Path], day_two: tuple[Store, FunnelResult], tmp_path: Path) -> None:
     together = Store(tmp_path / "together")
     curate(together, logs, CONFIG)
-    daily = Store(tmp_path / "daily")
-    for log in logs:
-        curate(daily, [log], CONFIG)
+    daily = copy_of(day_two[0], tmp_path)
+    curate(daily, logs[2:], CONFIG)
     found = deduplicated(daily)
     assert found.equals(deduplicated(together))
     crossing = found.filter(pl.col("query_id").str.slice(0, 10) != pl.col("duplicate_of").str.slice(0, 10))
@@ -64,13 +81,13 @@ def test_logs_one_after_the_other_leave_what_one_log_would(logs: list[Path], tmp
 
 
 @pytest.mark.slow
-def test_a_log_that_is_read_again_is_no_duplicate_of_itself(logs: list[Path], tmp_path: Path) -> None:
+def test_a_log_that_is_read_again_is_no_duplicate_of_itself(
+    logs: list[Path], day_one: tuple[Store, FunnelResult], day_two: tuple[Store, FunnelResult], tmp_path: Path
+) -> None:
     """Given two logs and then the first again, with more wanted of it, then its rows are judged as before, and its segment is not kept
     twice."""
-    store = Store(tmp_path / "store")
-    first = curate(store, logs[:1], CONFIG)
-    curate(store, logs[1:2], CONFIG)
-    again = curate(store, logs[:1], CONFIG.model_copy(update={"coverage": CoverageConfig(keep=30, max_encoded=100)}))
+    first, store = day_one[1], copy_of(day_two[0], tmp_path)
+    again = curate(store, logs[:1], CONFIG.model_copy(update={"coverage": CoverageConfig(keep=8, max_encoded=40)}))
     assert again.run != first.run and len(again.task_ids) > len(first.task_ids)
     steps = ["exact", "rules", "near", "ground", "equal"]
     told = [run.funnel.filter(pl.col("step").is_in(steps)).select("step", "kept", "reasons") for run in (first, again)]
@@ -80,12 +97,14 @@ def test_a_log_that_is_read_again_is_no_duplicate_of_itself(logs: list[Path], tm
 
 
 @pytest.mark.slow
-def test_a_log_that_overlaps_gives_tasks_of_what_is_new_alone(logs: list[Path], tmp_path: Path) -> None:
+def test_a_log_that_overlaps_gives_tasks_of_what_is_new_alone(
+    logs: list[Path], day_one: tuple[Store, FunnelResult], tmp_path: Path
+) -> None:
     """Given a log, and a file that holds all of it and some rows more, then every task of the second is of a row that the first has not."""
     texts = pl.read_parquet(logs[0])["text"]
     pl.concat([texts, pl.read_parquet(logs[2])["text"]]).to_frame().write_parquet(tmp_path / "more.parquet")
-    store = Store(tmp_path / "store")
-    first, more = (curate(store, [path], CONFIG) for path in (logs[0], tmp_path / "more.parquet"))
+    first, store = day_one[1], copy_of(day_one[0], tmp_path)
+    more = curate(store, [tmp_path / "more.parquet"], CONFIG)
     rows = store.query("SELECT row FROM tasks JOIN queries USING (query_id) WHERE run = ?", [more.run])["row"]
     assert len(rows) == len(more.task_ids) > 0 and (rows >= texts.len()).all()
     assert not set(first.task_ids) & set(more.task_ids)
@@ -102,7 +121,7 @@ def test_what_is_decided_otherwise_is_still_compared_with_everything(logs: list[
     assert near_in_other_files(store, curate(store, logs[1:2], CONFIG).run) > 20
     other = curate(store, logs[1:2], CONFIG.model_copy(update={"near": NearConfig(seed=2)}))
     assert near_in_other_files(store, other.run) == 0
-    assert other.not_compared is not None and "2,500 rows" in other.not_compared
+    assert other.not_compared is not None and "1,400 rows" in other.not_compared
 
 
 def near_in_other_files(store: Store, run: str) -> int:
@@ -126,11 +145,8 @@ def test_what_other_rules_have_dropped_is_known_once_it_was_compared(tmp_path: P
 
 
 @pytest.mark.slow
-def test_what_came_between_old_files_and_new_ones_is_told(logs: list[Path], tmp_path: Path) -> None:
-    store = Store(tmp_path / "store")
-    for log in logs[:2]:
-        curate(store, [log], CONFIG)
-    mixed = curate(store, [logs[0], logs[2]], CONFIG)
+def test_what_came_between_old_files_and_new_ones_is_told(logs: list[Path], day_two: tuple[Store, FunnelResult], tmp_path: Path) -> None:
+    mixed = curate(copy_of(day_two[0], tmp_path), [logs[0], logs[2]], CONFIG)
     assert mixed.not_compared is not None and "200 rows that were read after the first" in mixed.not_compared
 
 
@@ -179,13 +195,12 @@ def test_components_go_on_from_what_was_joined_before(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_only_new_files_are_read_where_only_those_are_wanted(logs: list[Path], tmp_path: Path) -> None:
-    store, config = Store(tmp_path / "store"), CONFIG.model_copy(update={"only_new": True})
-    curate(store, logs[1:2], config)
-    second = curate(store, [*logs[1:], logs[0]], config)
-    assert second.funnel["rows_in"][0] == 5_800
+def test_only_new_files_are_read_where_only_those_are_wanted(logs: list[Path], day_one: tuple[Store, FunnelResult], tmp_path: Path) -> None:
+    store, config = copy_of(day_one[0], tmp_path), CONFIG.model_copy(update={"only_new": True})
+    second = curate(store, [logs[2], logs[0], logs[1]], config)
+    assert second.funnel["rows_in"][0] == 1_800
     sources = store.query("SELECT DISTINCT source FROM queries WHERE run = ? ORDER BY 1", [second.run])["source"].to_list()
-    assert sources == ["day-0.parquet", "day-2.parquet"]
+    assert sources == ["day-1.parquet", "day-2.parquet"]
     before = store.content_hash()
     with pytest.raises(NothingNew, match="3 in all"):
         curate(store, logs, config)
@@ -217,35 +232,35 @@ def test_bands_joined_in_two_goes_propose_what_one_go_does(early: list[str], lat
         assert told(whole) == (both[0].tolist(), both[1].tolist())
 
 
-def test_what_decides_no_row_makes_no_second_index(logs: list[Path], tmp_path: Path) -> None:
-    store = Store(tmp_path / "store")
-    first = curate(store, logs[1:2], CONFIG)
+def test_what_decides_no_row_makes_no_second_index(logs: list[Path], day_one: tuple[Store, FunnelResult]) -> None:
+    store, first = day_one
     before = store.content_hash()
     strict = CONFIG.model_copy(update={"ingest": IngestConfig(batch_rows=1000, strict=True)})
-    assert curate(store, logs[1:2], strict).run == first.run
+    assert curate(store, logs[:1], strict).run == first.run
     assert store.content_hash() == before
 
 
 def test_a_file_whose_rows_would_have_the_ids_of_anothers_is_refused(
-    logs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    logs: list[Path], day_one: tuple[Store, FunnelResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store(tmp_path / "store")
-    curate(store, logs[1:2], CONFIG)
+    store, _ = day_one
     before = store.content_hash()
     monkeypatch.setattr(dedup_index, "ID_DIGITS", 0)
     with pytest.raises(BadInput, match="read it into another store"):
-        curate(store, logs[:1], CONFIG)
+        curate(store, logs[1:2], CONFIG)
     assert store.content_hash() == before
-    curate(store, logs[1:2], CONFIG)
+    curate(store, logs[:1], CONFIG)
 
 
 @pytest.mark.slow
 def test_an_older_index_that_does_not_say_who_asked_is_compared_with_all_the_same(
-    logs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    logs: list[Path],
+    day_one: tuple[Store, FunnelResult],
+    day_two: tuple[Store, FunnelResult],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    store, plain = Store(tmp_path / "store"), Store(tmp_path / "plain")
-    for one in (store, plain):
-        curate(one, logs[:1], CONFIG)
+    store = copy_of(day_one[0], tmp_path)
     init = dedup_index.DedupIndex.__init__
 
     def without(self: dedup_index.DedupIndex, *given: Any) -> None:
@@ -253,7 +268,7 @@ def test_an_older_index_that_does_not_say_who_asked_is_compared_with_all_the_sam
         for segment in self.segments:
             segment.parts.pop("asked")
 
-    expected = deduplicated_of(plain, curate(plain, logs[1:2], CONFIG).run)
+    expected = deduplicated_of(day_two[0], day_two[1].run)
     monkeypatch.setattr(dedup_index.DedupIndex, "__init__", without)
     assert deduplicated_of(store, curate(store, logs[1:2], CONFIG).run).equals(expected)
 
