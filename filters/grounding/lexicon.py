@@ -134,7 +134,8 @@ class _Meaning:
 
 @cache
 def fillers(worlds: Worlds) -> frozenset[str]:
-    raw = yaml.load((files("filters.grounding") / "words.yaml").read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
+    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+    raw: dict[str, list[str]] = yaml.load((files("filters.grounding") / "words.yaml").read_text(encoding="utf-8"), Loader=loader)
     worded = {word for world in worlds for words in load_grounding(world).fillers.values() for word in words}
     return frozenset(word.lower() for words in raw.values() for word in words) | worded
 

@@ -6,6 +6,7 @@ the end. All draws use the generator that the caller passes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -17,6 +18,7 @@ _TRIES = 8
 _WIDE_DIGITS = {str(digit): chr(0xFF10 + digit) for digit in range(10)}
 _FILLERS = {False: (" um", " well", " you know", " hmm", " like", " erm"), True: ("嗯", "那个", "就是", "呃", "啊", "哦")}
 _LETTERS = "etaoinshrdlucm"
+_CHINESE = re.compile("[\u4e00-\u9fff]")
 
 
 def remove_marks(texts: pl.Expr) -> pl.Expr:
@@ -73,7 +75,7 @@ def _add_typo(text: str, draws: list[float]) -> str:
 
 
 def _filler(text: str, share: float) -> str:
-    words = _FILLERS[any("\u4e00" <= character <= "\u9fff" for character in text)]
+    words = _FILLERS[_CHINESE.search(text) is not None]
     return words[int(share * len(words))]
 
 

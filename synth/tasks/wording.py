@@ -33,6 +33,8 @@ _FIELD = re.compile(r"\{(\w+)\}")
 _ARTICLE = re.compile(r"\b([Aa]) (?=[aeioAEIO][a-z])")
 _KEYS = frozenset({"openers", "closers", "segments", "intents", "canonical", "kinds"})
 _STYLES = frozenset({"vague", "that", "nouns", "ask"})
+_LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+"""Reads every scalar as text: words such as "on" and "no" stay words."""
 
 Phrases = Mapping[Language, tuple[str, ...]]
 
@@ -179,7 +181,7 @@ def _beside(world: type[World], name: str) -> Path:
 
 def _yaml(path: Path) -> dict[str, Any]:
     try:
-        raw = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)  # words such as "on" and "no" stay words
+        raw = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise BadInput(f"{path}: not readable as YAML: {str(error).splitlines()[0]}") from error
     if not isinstance(raw, dict):
