@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ import train.checkpoints
 import train.rl.task_sampler
 from filters.certainty.running_tags import RunningTags
 from storage.errors import HeadraceError
+from tests.train import warm_processes
 from tests.train.rl_stages import RL, rl_stages
 from train.backends.base import run_stage
 from train.backends.local import LocalBackend
@@ -161,8 +160,8 @@ def test_kill_9_loses_and_doubles_nothing(undisturbed, make_spec, tmp_path, monk
         "import os, signal, sys, filters.certainty.running_tags, train.checkpoints\nfrom train.run import main\n"
         f"die = lambda: os.kill(os.getpid(), signal.SIGKILL)\n{KILL[moment]}\nmain(sys.argv[1:])"
     )
-    child = subprocess.run([sys.executable, "-c", code, str(tmp_path / "spec.json")], capture_output=True, text=True, check=False)
-    assert child.returncode == -9, child.stderr
+    log = tmp_path.with_suffix(".log")
+    assert warm_processes.run_code(code, str(tmp_path / "spec.json"), log=log) == -9, log.read_text()
     assert drawn(spec, monkeypatch) == [2, 3, 4]
     assert left(tmp_path) == undisturbed[False]
 

@@ -22,6 +22,7 @@ from storage.releases.release import ReleaseItem, make_release
 from storage.store import Store
 from synth.engines.local.hf import HFEngine
 from synth.rollouts.draws import rollout
+from tests.train import warm_processes
 from tests.train.tiny_policies import SMALL, expert_store, retail_tasks
 from train.backends import local
 from train.backends.base import StageFailed, run_stage
@@ -241,7 +242,13 @@ def test_a_folder_without_weights_has_no_hash(tmp_path):
 # ---- the child -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.fixture
+def warm(monkeypatch) -> None:
+    """The child has the trainer imported already."""
+    monkeypatch.setattr(local, "start", warm_processes.start)
+
+
+@pytest.mark.usefixtures("warm")
 def test_a_stage_that_fails_is_an_error_with_the_end_of_its_log(make_spec, tmp_path):
     spec = make_spec(tmp_path, split="sed")
     with pytest.raises(StageFailed, match=r"(?s)stage sft1 ended with code 2; the end of .*log\.txt:.*has no split 'sed'") as failure:
@@ -282,6 +289,7 @@ def within(seconds: float, condition: Callable[[], bool]) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm")
 def test_whoever_waits_for_a_stage_is_told_its_steps(make_spec, tmp_path, monkeypatch):
     monkeypatch.setattr(local, "_REPORT_EVERY_S", 0.05)
     reports: list[tuple[int, int, str]] = []
@@ -303,7 +311,7 @@ def test_the_child_computes_with_one_thread_and_asks_no_hub(tmp_path, monkeypatc
     assert (tmp_path / "log.txt").read_text() == "1 True\n"
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("warm")
 def test_a_stage_without_memory_says_what_to_do(make_spec, tmp_path):
     """Given a fresh policy that no machine can hold, then the child says so in one line, and its launcher passes it on."""
     with pytest.raises(

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,6 +24,7 @@ from storage.errors import HeadraceError
 from storage.releases.release import load_split
 from storage.store import Store
 from synth.engines.local.hf import HFEngine
+from tests.train import warm_processes
 from tests.train.rl_stages import RL, rl_stages
 from train.rl.queue import METRICS, RolloutQueue
 from train.rl.rollout_batches import Batch, play_batch
@@ -43,6 +44,14 @@ TOLERANCE = 1e-4
 def make_spec(tmp_path_factory) -> Callable[..., StageSpec]:
     make = rl_stages(tmp_path_factory.mktemp("stages"))
     return lambda folder, **settings: make(folder, **{"staleness": BOUND, "follow_tags": True, **settings})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm_players() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("train.rl.rollout_worker.get_context", lambda _: warm_processes.context())
+        patch.setattr("train.rl.rollout_worker.start_worker", warm_processes.start_player)
+        yield
 
 
 @dataclass
@@ -266,12 +275,12 @@ def test_what_the_player_says_of_its_tasks_is_told_in_its_words_and_a_fault_of_o
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("has_gpu", [False, True])
-def test_a_player_computes_as_its_trainer_does(has_gpu):
+def test_a_player_computes_as_its_trainer_does():
     """Given a GPU, not every operation of which has a deterministic form, then none is asked for, as in the process that learns."""
     code = (
-        f"import os, torch\ntorch.cuda.is_available = lambda: {has_gpu}\nfrom train.child_process import start_worker\n"
-        "start_worker(os.getppid())\nprint(torch.get_num_threads(), torch.are_deterministic_algorithms_enabled())"
+        "import os, torch\nfrom train.child_process import start_worker\n"
+        "for has_gpu in (True, False):\n    torch.cuda.is_available = lambda: has_gpu\n    start_worker(os.getppid())\n"
+        "    print(torch.get_num_threads(), torch.are_deterministic_algorithms_enabled())"
     )
     child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert child.stdout == f"1 {not has_gpu}\n"
+    assert child.stdout == "1 False\n1 True\n"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import torch
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from storage.releases.release import ReleaseItem, make_release
+from tests.train import warm_processes
 from tests.train.tiny_policies import SMALL, expert_store, retail_tasks
 from train.metrics_log import LiveMetrics
 from train.run import run
@@ -161,9 +160,8 @@ def test_kill_9_at_random_steps_loses_and_doubles_nothing(undisturbed, make_spec
         "LiveMetrics.on_log = on_log\nmain(sys.argv[1:2])"
     )
     for step in sorted(rng.sample(range(1, SFT.max_steps + 1), 3)):
-        command = [sys.executable, "-c", code, str(tmp_path.parent / "spec.json"), str(step)]
-        child = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert child.returncode == -9, child.stderr
+        log = tmp_path.parent / "log.txt"
+        assert warm_processes.run_code(code, str(tmp_path.parent / "spec.json"), str(step), log=log) == -9, log.read_text()
     assert left(spec) == undisturbed
 
 
