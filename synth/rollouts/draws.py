@@ -164,7 +164,7 @@ def rollout_until(engine: Engine, tasks: Sequence[Task], draws: Draws, *, first_
 
 def rollout_parts(
     store: Store,
-    engine: Engine,
+    engine: Engine | Callable[[], Engine],
     tasks: Sequence[Task],
     draws: int | Draws,
     *,
@@ -181,6 +181,7 @@ def rollout_parts(
     """`rollout`, written to the store in parts of `part_tasks` tasks; existing parts are reused. Commits nothing.
 
     Args:
+        engine: an engine, or a function that loads it, which is called for each part that is missing.
         draws: number of draws of every task, or the rule for it.
         purpose: `probe`, `eval_in`, ...; a policy's greedy and sampled rollouts have different purposes.
         in_flight: see `play`.
@@ -197,7 +198,8 @@ def rollout_parts(
         identity = part_id("rollouts", [policy_id, *(task.id for task in batch)], parameters, VERSION)
         part = store.find(identity)
         if part is None:
-            rollouts = rollout_until(engine, batch, rule, first_draw=first_draw, in_flight=in_flight, policy_id=policy_id, **options)
+            loaded = engine() if callable(engine) else engine
+            rollouts = rollout_until(loaded, batch, rule, first_draw=first_draw, in_flight=in_flight, policy_id=policy_id, **options)
             part = store.write("rollouts", identity, rollouts_frame(rollouts, purpose))
         parts.append(part)
         if progress is not None:

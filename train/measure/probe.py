@@ -94,14 +94,15 @@ def evaluate(store: Store, config: CascadeConfig, *, policy: str | None = None, 
 def _prober(store: Store, config: CascadeConfig, policy: Policy, what: str, progress: Progress | None) -> Iterator[Prober]:
     """A prober for one policy. The budget belongs to the measurement: a repeated call continues with the remaining budget."""
     run = content_id("run", what, policy.id, config.model_dump(mode="json", exclude={"engine", "cluster", "backend", "stages"}))
-    with open_policy_engine(store, policy, config.engine, run) as engine:
+    with open_policy_engine(store, policy, config.engine, run) if policy.engine else contextlib.nullcontext() as engine:
         yield Prober(store, config, progress, engine)
 
 
 class Prober:
     """Measures policies of a store by a configuration.
 
-    engine: engine of the only policy that is measured; None: each policy is a model folder of the cascade.
+    engine: engine of the only policy that is measured; None: each policy is a model folder of the cascade, which is loaded when one of its
+        rollouts is missing.
     """
 
     def __init__(self, store: Store, config: CascadeConfig, progress: Progress | None = None, engine: Engine | None = None) -> None:
@@ -194,11 +195,12 @@ class Prober:
             BadInput: the engine's window is too small for the longest opening and an answer.
             BudgetSpent, EngineFailure: the budget is spent, or the engine fails. Finished tasks and all answers stay in the store.
         """
-        reached, engine = 0, self.engine or engine_of(policy)
+        reached = 0
         max_tokens = self.config.engine.answer_tokens if policy.engine else MAX_TOKENS
         if policy.engine:
             longest = max(tasks, key=lambda task: sum(len(message.content or "") for message in task.messages))
-            check_window(engine, longest.messages, max_tokens)
+            assert self.engine is not None
+            check_window(self.engine, longest.messages, max_tokens)
 
         def report(_: str, done: int, total: int) -> None:
             nonlocal reached
@@ -208,7 +210,7 @@ class Prober:
         try:
             parts = rollout_parts(
                 self.store,
-                engine,
+                self.engine or partial(engine_of, policy),
                 tasks,
                 k,
                 purpose=purpose,
