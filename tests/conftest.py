@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import subprocess
 import sys
@@ -61,6 +62,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: distance(item.path.relative_to(config.rootpath), changed))
     else:
         items.sort(key=lambda item: (SERVICES.index(service(item.path)), -slow_tests(item.path)))
+
+
+def pytest_collection_finish() -> None:
+    """What collecting has imported stays until the end: the garbage collector need not go through it again and again, which took a fifth of
+    the tests' CPU time."""
+    gc.collect()
+    gc.freeze()
 
 
 def changed_files(root: Path) -> set[Path]:
