@@ -7,8 +7,8 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
 from contextlib import suppress
+from functools import cache
 
 import pytest
 from hypothesis import given, settings
@@ -25,12 +25,14 @@ from synth.worlds.declarative.language.resolve import resolve
 from synth.worlds.declarative.tools import callees
 
 SEEDS = range(40)
+COMPILED = range(100, 124)
 
 
-def admitted(seeds: Iterable[int]) -> list[type[SpecWorld]]:
-    """The domains of these seeds that are not refused."""
+@cache
+def admitted_worlds() -> list[type[SpecWorld]]:
+    """The domains of COMPILED that are not refused."""
     worlds = []
-    for seed in seeds:
+    for seed in COMPILED:
         with suppress(SpecError):
             worlds.append(compile_spec(generate(seed), name=f"gen-{seed}"))
     return worlds
@@ -40,7 +42,7 @@ def _hash(seeds: range) -> str:
     return hashlib.sha256(json.dumps([generate(seed) for seed in seeds], ensure_ascii=False).encode()).hexdigest()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 999_999_999))
 def test_every_seed_gives_a_valid_spec(seed: int) -> None:
     """Valid by construction: four entities, 200 rows, eight tools and two business rules at least, as the compiler insists. Whether every
@@ -64,7 +66,7 @@ def test_domains_are_unlike_in_theme_size_and_name() -> None:
 
 
 def test_no_two_things_of_a_domain_have_one_name() -> None:
-    for world in admitted(SEEDS):
+    for world in admitted_worlds():
         assert len({tool.name for tool in world.tools}) == len(world.tools)
 
 
@@ -72,8 +74,8 @@ def test_no_two_things_of_a_domain_have_one_name() -> None:
 def test_generated_domains_are_admitted_and_worded() -> None:
     """Given domains by seed, nearly all are admitted, every intent of these is worded in both languages with all that it must say, and the
     trap of every rule is among the intents."""
-    worlds = admitted(range(100, 160))
-    assert len(worlds) >= 56
+    worlds = admitted_worlds()
+    assert len(worlds) >= 0.93 * len(COMPILED)
     for world in worlds:
         assert set(load_templates(WORLDS[world.name]).intents) == set(world.intents)
         for act, action in world.domain.spec.actions.items():
@@ -84,7 +86,7 @@ def test_every_action_and_rule_of_the_archetypes_is_used_somewhere() -> None:
     """Given some hundreds of domains, nothing lies idle: a part that can never be written out is a slip of the pen."""
     verbs: set[str] = set()
     rules: set[tuple[str, str]] = set()
-    for seed in range(500):
+    for seed in range(400):
         for act in generate(seed)["actions"].values():
             english = act["verb"].partition(" / ")[0]
             verbs.add(english)

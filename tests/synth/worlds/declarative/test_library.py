@@ -131,10 +131,12 @@ def test_what_is_said_is_said_in_both_languages(name: str) -> None:
 
 @lru_cache(maxsize=8)
 def tasks(name: str) -> tuple[dict[str, list[Task]], int]:
-    """Tasks of every intent, in both languages and several seeds, drawn as drills are; and how many draws were refused."""
+    """Two tasks of every intent, drawn as drills are, the languages in turn; and how many draws were refused."""
     world, rng, found, refused = world_of(name), random.Random(name), dict[str, list[Task]](), 0
     for intent in world.jobs():
         for turn in range(6):
+            if len(found.get(intent.name, ())) == 2:
+                break
             language: Language = ("en", "zh")[turn % 2]
             names = frozenset(slot.name for slot in intent.slots if slot.is_required or rng.random() < 0.35)
             seed = training_seed(rng.randrange(2**20))
@@ -162,7 +164,7 @@ def test_tasks_of_every_intent_are_admitted_and_the_teacher_passes(name: str) ->
     admitted = [task for each in found.values() for task in each]
     assert set(found) == {intent.name for intent in world_of(name).jobs()}
     assert refused <= 0.02 * (refused + len(admitted))
-    for task in admitted[::3]:
+    for task in admitted:
         assert verify_teacher(WORLDS[task.world], task, expert_messages(WORLDS[task.world], task)).success, task.intent
 
 
@@ -180,7 +182,7 @@ def test_every_business_rule_traps_somebody(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_broken_trajectories_are_refused(name: str) -> None:
-    some = [task for each in tasks(name)[0].values() for task in each[:2]]
+    some = [task for each in tasks(name)[0].values() for task in each]
     figures = audit(some, random.Random(1), per_kind=30).figures()
     assert figures["expert_accepted"] == figures["noop_refused"] == figures["hallucinated_refused"] == 1
     assert figures["dropped_refused"] >= 0.97
