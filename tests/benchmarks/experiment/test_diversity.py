@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from benchmarks.experiment import diversity
+from benchmarks.experiment import base, cells, diversity
 from benchmarks.experiment.config import DiversityExperimentConfig, DomainsConfig, Learning
 from benchmarks.experiment.diversity import home_of, plan, run_experiment
 from benchmarks.experiment.domains import choose_domains
 from storage.errors import HeadraceError
+from train.device import settle
 from train.spec import TinyConfig
 
 pytestmark = pytest.mark.slow
@@ -39,13 +43,25 @@ def times(home: Path) -> dict[str, int]:
     return {path.name: path.stat().st_mtime_ns for kind in ("cells", "pools") for path in (home / kind).glob("*.json*")}
 
 
+@contextmanager
+def this_process(count: int) -> Iterator[ThreadPoolExecutor]:
+    """Workers that need not start."""
+    settle()
+    with ThreadPoolExecutor(count) as workers:
+        yield workers
+
+
 def test_it_writes_its_results_stops_in_time_and_makes_what_is_missing_alone(tmp_path: Path) -> None:
+    """Given an experiment in this process, when one of its files is lost, then a worker process makes the same again."""
     told: list[tuple[str, int, int]] = []
 
-    stopped, home = run_experiment(tmp_path, SMALL, minutes=0)
-    assert stopped.missing == len(SMALL.cells())
-
-    result, again = run_experiment(tmp_path, SMALL, progress=lambda *said: told.append(said))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(diversity, "_workers", this_process)
+        patch.setattr(cells, "_POWER_TASKS", 60)
+        patch.setattr(base, "_CODE_TASKS", 500)
+        stopped, home = run_experiment(tmp_path, SMALL, minutes=0)
+        assert stopped.missing == len(SMALL.cells())
+        result, again = run_experiment(tmp_path, SMALL, progress=lambda *said: told.append(said))
     assert again == home
     assert (result.missing, result.has_power) == (0, False)
     written = json.loads((home / "results.json").read_text())
