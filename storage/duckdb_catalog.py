@@ -26,7 +26,8 @@ SELECT v.run, v.step, v.similarity, v.query_id, q.text, v.duplicate_of, o.text A
 FROM verdicts v JOIN queries q USING (query_id, run) JOIN queries o ON o.query_id = v.duplicate_of
 QUALIFY row_number() OVER (PARTITION BY v.run, v.query_id ORDER BY o.run <> v.run, o.run) = 1"""
 """Every row that was dropped as a duplicate, with the row that it repeats, for inspection."""
-_SETTINGS = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
+_SETTINGS = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false", "python_enable_replacements": "false"}
+"""A name in a query is a table, never a variable of Python."""
 
 
 def quote(path: Path) -> str:
@@ -75,14 +76,12 @@ def is_empty(connection: duckdb.DuckDBPyConnection, root: Path) -> bool:
     Raises:
         BadInput: it has tables, but not those of a store, or of a store of another schema version.
     """
-    tables = {
-        name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables WHERE database_name = current_database()").fetchall()
-    }
-    if not tables:
+    try:
+        ((version,),) = connection.execute("FROM schema_version").fetchall()
+    except duckdb.CatalogException:
+        if connection.execute("SELECT 1 FROM duckdb_tables WHERE database_name = current_database()").fetchone():
+            raise _foreign(root) from None
         return True
-    if "schema_version" not in tables:
-        raise _foreign(root)
-    ((version,),) = connection.execute("FROM schema_version").fetchall()
     if version != schema_version():
         raise BadInput(
             f"the store {root} has schema version {version}, this Headrace has {schema_version()}; "
