@@ -125,6 +125,12 @@ def first_mutated(tree: Path, kind: str) -> tuple[Function, int]:
     return function, next(number for number, point in enumerate(mutation_points(function.node)) if point.kind == kind)
 
 
+def load_no_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pytest begins in a third of the time, with the one plugin whose option is given."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTEST_PLUGINS", "pytest_timeout")
+
+
 @pytest.mark.slow
 def test_a_mutant_is_caught_by_a_test_that_passes_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Given a test that is red in any case, and one that checks the result."""
@@ -138,6 +144,7 @@ def test_a_mutant_is_caught_by_a_test_that_passes_without_it(tmp_path: Path, mon
     tree = write_tree(tmp_path / "tree", {**TREE, **tests, "pyproject.toml": options})
     (tree / ".venv").symlink_to(Path(sys.prefix))
     monkeypatch.setattr(mutant_runs, "WORK", tmp_path)
+    load_no_plugins(monkeypatch)
     caught = mutant_runs.try_mutant(tree, *first_mutated(tree, "call"))
     assert caught.test == "tests/storage/test_sums.py::test_value"
     missed = mutant_runs.try_mutant(tree, *first_mutated(tree, "and/or"))
@@ -145,7 +152,8 @@ def test_a_mutant_is_caught_by_a_test_that_passes_without_it(tmp_path: Path, mon
     assert (tree / "storage/sums.py").read_text() == SHARE
 
 
-def test_no_test_begins_when_the_time_is_up(tmp_path: Path) -> None:
+def test_no_test_begins_when_the_time_is_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load_no_plugins(monkeypatch)
     (tmp_path / "test_b.py").write_text("def test_first():\n    pass\ndef test_second():\n    pass\n")
     (tmp_path / "test_a.py").write_text("def test_third():\n    pass\n")
     state = tmp_path / "state.json"
