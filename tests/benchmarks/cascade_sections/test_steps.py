@@ -10,7 +10,6 @@ import pytest
 from benchmarks.cascade_sections import steps
 from benchmarks.cascade_sections.steps import Learning, plain_sft, rl_ratios, sections, sft_ratios, trl_rl
 from tests.train.tiny_policies import expert_conversations, retail_tasks, small_policy
-from train.sft.sft import train_sft
 from train.spec import RLSettings, SFTSettings
 
 TASKS = retail_tasks("special_service", "impossible_wish", "buy_unnamed", "order_status", each=2)
@@ -21,6 +20,8 @@ RL = RLSettings(max_steps=2, tasks_a_step=4, draws=4, warmup_steps=0, max_tokens
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Trained just enough that some of its samples succeed and others fail."""
+    from train.sft.sft import train_sft
+
     folder = tmp_path_factory.mktemp("policy")
     conversations = expert_conversations(TASKS)
     model, tokenizer = small_policy(conversations)
