@@ -6,6 +6,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import combinations
 
 import pytest
@@ -40,6 +41,7 @@ def slot_sets(intent: Intent, rng: random.Random, count: int) -> list[frozenset[
     return [frozenset([*must, *(name for name in may if rng.random() < share)]) for share in shares]
 
 
+@cache
 def solved(name: str) -> list[tuple[CityWorld, dict[str, object], Solution | None, str]]:
     out: list[tuple[CityWorld, dict[str, object], Solution | None, str]] = []
     for seed in SEEDS:

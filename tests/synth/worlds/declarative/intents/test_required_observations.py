@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -37,18 +38,20 @@ def spec_world(name: str) -> type[SpecWorld]:
     return world
 
 
-def tasks(world: type[SpecWorld], intent: ActIntent, count: int) -> Iterator[Task]:
+@cache
+def tasks(world: type[SpecWorld], intent: ActIntent, count: int) -> list[Task]:
+    admitted: list[Task] = []
     rng = random.Random(f"{world.name}/{intent.name}")
     for _ in range(count):
         names = frozenset(slot.name for slot in intent.slots if slot.is_required or rng.random() < 0.5)
         seed = training_seed(rng.randrange(2**20))
         frame = Frame(world=world.name, intent=intent.name, slots=make_world(world.name, seed).draw_slots(intent.name, names, rng))
         try:
-            yield admit(
-                WORLDS[frame.world], frame, text=render(WORLDS[frame.world], frame, "en", rng), language="en", seed=seed, division="seed"
-            )
+            text = render(WORLDS[frame.world], frame, "en", rng)
+            admitted.append(admit(WORLDS[frame.world], frame, text=text, language="en", seed=seed, division="seed"))
         except NotAdmitted as refused:
             assert refused.reason == "misfit", (intent.name, refused)
+    return admitted
 
 
 def by_ids(world: type[SpecWorld]) -> list[ActIntent]:
@@ -179,7 +182,7 @@ def test_a_policy_that_observes_until_the_rules_are_decided_passes(name: str, is
     passes; where no rule needs an observation it passes without one, elsewhere it fails without one."""
     world = spec_world(name)
     for intent in by_ids(world):
-        for task in tasks(world, intent, 3):
+        for task in tasks(world, intent, 2):
             state = world(task.world_seed).now
             policy = Policy(world, intent.act, state, expression_values(world, intent, task), is_backwards)
             for rule in intent.act.conditions:
