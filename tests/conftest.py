@@ -65,8 +65,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What collecting has imported stays until the end: the garbage collector need not go through it again and again, which took a fifth of
-    the tests' CPU time."""
+    """What collecting has imported stays until the end, so the garbage collector need not go through it again and again."""
     gc.collect()
     gc.freeze()
 

@@ -173,7 +173,8 @@ def nearest_tests(tree: Path, module: Path) -> list[str]:
 def format_table(mutants: Sequence[Mutant], before: Sequence[Result], after: Sequence[Result], tree: Path) -> str:
     """A Markdown table, a row a mutant. Modules and lines are those of the tree after the restructuring."""
     rows = [
-        f"Mutants that the nearest tests catch, before the restructuring ({COMMITS['before']}) and after; written by `make bench house`.\n",
+        f"Mutants that the nearest tests catch, before the restructuring ({COMMITS['before']}) and after ({WORK.name}); "
+        "written by `make bench house`.\n",
         "| module | function | line | was | is | caught before | caught after |",
         "|---|---|---|---|---|---|---|",
     ]

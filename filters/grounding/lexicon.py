@@ -29,6 +29,7 @@ from synth.text.number_words import NUMERALS, WORDED_MARK, large_numbers_to_digi
 from synth.text.read_values import COLON
 from synth.text.slot_kinds import Identifier, Vocabulary
 from synth.text.value_spellings import value_spellings
+from synth.text.yaml_loader import TEXT_LOADER
 from synth.worlds.base import World
 
 LOCK, _BUILDING = Lock(), Lock()
@@ -134,8 +135,7 @@ class _Meaning:
 
 @cache
 def fillers(worlds: Worlds) -> frozenset[str]:
-    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
-    raw: dict[str, list[str]] = yaml.load((files("filters.grounding") / "words.yaml").read_text(encoding="utf-8"), Loader=loader)
+    raw: dict[str, list[str]] = yaml.load((files("filters.grounding") / "words.yaml").read_text(encoding="utf-8"), Loader=TEXT_LOADER)
     worded = {word for world in worlds for words in load_grounding(world).fillers.values() for word in words}
     return frozenset(word.lower() for words in raw.values() for word in words) | worded
 

@@ -24,6 +24,7 @@ import yaml
 from storage.errors import BadInput
 from storage.records import JSON, Frame, Language
 from synth.text.value_spellings import Synonyms, value_spellings
+from synth.text.yaml_loader import TEXT_LOADER
 from synth.worlds.base import Intent, World, cached_per_world
 
 LANGUAGES: tuple[Language, ...] = ("en", "zh")
@@ -33,8 +34,6 @@ _FIELD = re.compile(r"\{(\w+)\}")
 _ARTICLE = re.compile(r"\b([Aa]) (?=[aeioAEIO][a-z])")
 _KEYS = frozenset({"openers", "closers", "segments", "intents", "canonical", "kinds"})
 _STYLES = frozenset({"vague", "that", "nouns", "ask"})
-_LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
-"""Reads every scalar as text: words such as "on" and "no" stay words."""
 
 Phrases = Mapping[Language, tuple[str, ...]]
 
@@ -181,7 +180,7 @@ def _beside(world: type[World], name: str) -> Path:
 
 def _yaml(path: Path) -> dict[str, Any]:
     try:
-        raw = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)
+        raw = yaml.load(path.read_text(encoding="utf-8"), Loader=TEXT_LOADER)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise BadInput(f"{path}: not readable as YAML: {str(error).splitlines()[0]}") from error
     if not isinstance(raw, dict):

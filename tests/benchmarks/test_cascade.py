@@ -43,7 +43,7 @@ CONFIG = CascadeConfig(
         {"name": "rl", "max_steps": 4, "tasks_a_step": 4, "draws": 4, "checkpoint_steps": 0},
     ],
 )
-ARMS = ("cascade", "longer_sft1", "more_sft", "rft", "more_experts", "rl_uniform", "grpo")
+ARMS = ("cascade", "longer_sft1", "more_sft", "rft", "more_experts", "rl_uniform", "shuffled", "grpo")
 
 
 CPU_S = {"start_up": 1.0, "sft2": 2.0, "rl": 4.0}
@@ -98,7 +98,8 @@ def test_arms_begin_with_the_cascade_s_second_sft_but_for_the_longer_first(launc
     sft2 = launches.specs["sft2"].model_out
     began = {name: spec.model_in for name, spec in launches.specs.items()}
     assert began["longer_sft1"] is None
-    assert {began[name] for name in ("more_sft", "rft0", "more_experts", "rl_uniform", "grpo", "rl")} == {sft2}
+    assert {began[name] for name in ("more_sft", "rft0", "more_experts", "rl_uniform", "shuffled", "grpo", "rl")} == {sft2}
+    assert launches.specs["shuffled"].rl is not None and launches.specs["shuffled"].rl.reward == "shuffled"
 
 
 def test_controls_have_the_steps_and_the_material_that_are_theirs(launches: Launches, cells: dict[str, Cell], home: Path) -> None:

@@ -300,11 +300,14 @@ def test_a_file_that_is_no_catalogue_is_refused(tmp_path, content):
         Store(tmp_path)
 
 
-def test_another_programs_database_is_refused(tmp_path):
-    with duckdb.connect(str(tmp_path / "catalog.read.duckdb")) as connection:
+@pytest.mark.parametrize("name", ["catalog.duckdb", "catalog.read.duckdb"])
+def test_another_programs_database_is_refused_and_nothing_is_written_into_it(tmp_path, name):
+    with duckdb.connect(str(tmp_path / name)) as connection:
         connection.execute("CREATE TABLE theirs (a INTEGER)")
     with pytest.raises(BadInput, match="not a Headrace store"):
         Store(tmp_path)
+    with duckdb.connect(str(tmp_path / name), read_only=True) as connection:
+        assert connection.sql("SELECT table_name FROM duckdb_tables").fetchall() == [("theirs",)]
 
 
 @pytest.mark.parametrize(

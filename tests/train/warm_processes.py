@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from functools import cache
+from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,6 @@ IMPORTED = ["train.run", "train.sft.sft", "train.rl.rl"]
 @cache
 def context() -> ForkServerContext:
     """Starts the server, which ends with this process."""
-    from multiprocessing import forkserver
-
     here = multiprocessing.get_context("forkserver")
     here.set_forkserver_preload(IMPORTED)
     before = dict(os.environ)

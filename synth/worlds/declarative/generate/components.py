@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
+from synth.text.yaml_loader import TEXT_LOADER
 from synth.worlds.declarative.common_names import plural_of
 from synth.worlds.declarative.language.values import Key
 
@@ -131,9 +132,8 @@ def slug(text: str) -> str:
 
 
 def _read(name: str) -> Mapping[str, Any]:
-    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # reads every scalar as text, `on` and `off` too
     text = files("synth.worlds.declarative.generate").joinpath(name).read_text(encoding="utf-8")
-    loaded: Mapping[str, Any] = yaml.load(text, Loader=loader)
+    loaded: Mapping[str, Any] = yaml.load(text, Loader=TEXT_LOADER)
     return loaded
 
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import yaml
 
+from synth.text.yaml_loader import TEXT_LOADER
 from synth.worlds.declarative.language.problems import Problem, SpecError
 
 MAX_BYTES, MAX_DEPTH = 256 * 1024, 24
 
 _TOO_LARGE = Problem("", f"larger than {MAX_BYTES // 1024} KiB; a spec of one business is a few hundred lines")
-_Loader: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 
 
 def parse_text(text: str, where: str = "") -> Any:
@@ -29,7 +29,7 @@ def parse_text(text: str, where: str = "") -> Any:
         raise SpecError([_TOO_LARGE], where)
     builder = _Builder()
     try:
-        for event in yaml.parse(text, Loader=_Loader):
+        for event in yaml.parse(text, Loader=TEXT_LOADER):
             builder.take(event)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
