@@ -7,13 +7,14 @@ disturbances, and the criteria of success. Rows of table `blueprints` hold it as
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_serializer
 
 from storage.records import JSON, Call, Fact, Language, Record, RefusalReason, Tool
 from synth.blueprints.cell import Band, mode_family
+from synth.blueprints.schedule import Cue, GoalTemplate
 
 MAX_EXTRA_CALLS = 2
 """Unplanned calls that an accepted trajectory may hold, besides retries of planned faults."""
@@ -77,6 +78,7 @@ class TurnPlan(Record):
     reply: the assistant's text at the end of the turn.
     is_question: whether the reply is a question.
     settles: goals that the reply answers.
+    cues: what the text asks for beside the goals.
     """
 
     t: int
@@ -87,19 +89,20 @@ class TurnPlan(Record):
     reply: str = ""
     is_question: bool = False
     settles: tuple[int, ...] = ()
+    cues: tuple[Cue, ...] = ()
 
 
 class Perturbation(Record):
     """A planned disturbance at call `at`. The world's state does not change by it.
 
-    error, empty: the call's first result is replaced by the error `message` or by an empty result.
+    error: the call's first result is replaced by the error `message`.
     goal_shift: the user drops the goal of the call.
     noise: the call's results hold irrelevant fields (`message`, a JSON object).
     outage: `tried` is called before it; its tool returns the error `message` in the whole conversation, and the plan does without it.
     """
 
     at: int
-    kind: Literal["error", "empty", "goal_shift", "noise", "outage"]
+    kind: Literal["error", "goal_shift", "noise", "outage"]
     message: str = ""
     tried: Call | None = None
 
@@ -126,10 +129,19 @@ class Blueprint(Record):
     """State-changing tools on offer that the plan does not call: the conversation must not call them either."""
     code_tool: bool = False
     """Whether `run_python` is among the tools."""
+    template: tuple[GoalTemplate, ...] = ()
+    """The template that it was written from, goal by goal: what a sibling is drawn from."""
+    is_parallel: bool = False
+    """Of the template: whether the user wants independent calls made together."""
     mode_coarse: str
     """Predicted signature m1."""
     complexity: float
     """Predicted CAC."""
+
+    @field_serializer("template")
+    def _template_json(self, template: tuple[GoalTemplate, ...]) -> list[dict[str, JSON]]:
+        """With sorted slots, so that equal blueprints have equal bytes."""
+        return [asdict(goal) | {"slots": sorted(goal.slots)} for goal in template]
 
     @property
     def family(self) -> str:

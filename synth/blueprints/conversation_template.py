@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from storage.records import CODE_TOOL, RefusalReason
 from synth.blueprints.phrases import can_point_at, can_withhold, mentioned_values, slots_of
@@ -168,11 +167,6 @@ def _open_slots(world: type[World], intent: str, slots: frozenset[str]) -> tuple
     return tuple(name for name in sorted(slots) if can_withhold(world, slots_by_name[name]))
 
 
-def _has_pause(template: ConversationTemplate, goal: GoalTemplate) -> bool:
-    """Whether the assistant can ask before it goes on: before the first change, else after the first of several calls."""
-    return _starts_reading(template, goal) and len(_tools_of(template.world, goal.intent, goal.slots)) >= 2
-
-
 def _starts_reading(template: ConversationTemplate, goal: GoalTemplate) -> bool:
     tools = _tools_of(template.world, goal.intent, goal.slots)
     return bool(tools) and tools[0] not in changing_tools(template.world)
@@ -236,11 +230,10 @@ def _withhold(template: ConversationTemplate, pool: IntentPool, rng: random.Rand
 
 def _inject_fault(template: ConversationTemplate, pool: IntentPool, rng: random.Random) -> ConversationTemplate | None:
     """A reading call fails once."""
-    index = _pick(template, rng, lambda _, goal: goal.fault is None and _has_reads(template.world, goal.intent, goal.slots))
+    index = _pick(template, rng, lambda _, goal: not goal.has_fault and _has_reads(template.world, goal.intent, goal.slots))
     if index is None:
         return None
-    fault: Literal["error", "empty"] = "error" if rng.random() < 0.7 else "empty"
-    return template.with_goal(index, replace(template.goals[index], fault=fault, fault_at=rng.randrange(4)), "inject_fault")
+    return template.with_goal(index, replace(template.goals[index], has_fault=True, fault_at=rng.randrange(4)), "inject_fault")
 
 
 def _tool_outage(template: ConversationTemplate, pool: IntentPool, rng: random.Random) -> ConversationTemplate | None:
@@ -306,23 +299,27 @@ def _goal_shift(template: ConversationTemplate, pool: IntentPool, rng: random.Ra
 
 
 def _parallel(template: ConversationTemplate, pool: IntentPool, rng: random.Random) -> ConversationTemplate | None:
-    """Independent calls in one message, or one after another."""
+    """The user wants independent calls made together, or not."""
     return replace(template, is_parallel=not template.is_parallel, operators=(*template.operators, "parallel"))
 
 
 def _ask_first(template: ConversationTemplate, pool: IntentPool, rng: random.Random) -> ConversationTemplate | None:
-    """The assistant asks before it changes something or goes on."""
-    index = _pick(template, rng, lambda at, goal: _can_pause(template, at) and not goal.asks_first and _has_pause(template, goal))
+    """The user wants to be asked before anything is changed."""
+
+    def fits(at: int, goal: GoalTemplate) -> bool:
+        return _can_pause(template, at) and not goal.asks_first and _reads_before_acting(template.world, goal.intent, goal.slots)
+
+    index = _pick(template, rng, fits)
     return None if index is None else template.with_goal(index, replace(template.goals[index], asks_first=True), "ask_first")
 
 
 def _verify(template: ConversationTemplate, pool: IntentPool, rng: random.Random) -> ConversationTemplate | None:
-    """Something is read again before the answer (after a change: to confirm it), or because the user asks."""
+    """The user wants a second look, before the answer or after it."""
     index = _pick(template, rng, lambda at, goal: _can_pause(template, at) and goal.check is None and _starts_reading(template, goal))
     if index is None:
         return None
     goal = template.goals[index]
-    return template.with_goal(index, replace(goal, check="self" if rng.random() < 0.6 else "asked"), "verify")
+    return template.with_goal(index, replace(goal, check="first" if rng.random() < 0.6 else "later"), "verify")
 
 
 def _can_pause(template: ConversationTemplate, index: int) -> bool:

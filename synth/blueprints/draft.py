@@ -18,6 +18,7 @@ from synth.blueprints.blueprint import Argument, Blueprint, Goal, Node, Perturba
 from synth.blueprints.conversation_template import MERGE_CLUSTERS, domain_of
 from synth.blueprints.phrases import (
     PERSONAS,
+    add_cues,
     add_small_talk,
     can_point_at,
     entities_of,
@@ -49,7 +50,7 @@ from synth.blueprints.sketch import merge_sources, plan_calls
 from synth.clusters.business_clusters import Cluster, tool_names
 from synth.tasks.solver import are_evaluation_slots, solve, training_seed
 from synth.worlds import WORLDS
-from synth.worlds.base import Solution, Unsolvable, World
+from synth.worlds.base import WANTED_DRAWS, Solution, Unsolvable, World
 
 SLOT_DRAWS = 12
 _MOST_DISTRACTORS = 4
@@ -62,11 +63,18 @@ _PERSONAS, _CHATTY = tuple(sorted(PERSONAS)), "chatty"
 
 FrameFilter = Callable[[str], bool]
 """Frame id -> whether the frame may be used."""
+GoalFilter = Callable[[GoalTemplate, Mapping[str, JSON]], bool]
+"""(a goal of a template, slots for it) -> whether the slots may be used."""
 
 
 def may_use(is_allowed: FrameFilter, world: type[World], intent: str, slots: Mapping[str, JSON]) -> bool:
     """Whether a goal may be planned: its frame is allowed, and its individuals are not set aside for evaluation."""
     return is_allowed(frame_id(world.name, intent, slots)) and not are_evaluation_slots(intent, slots, entities_of(world, intent))
+
+
+def training_filter(is_allowed: FrameFilter, world: type[World]) -> GoalFilter:
+    """The filter of goals by `may_use`."""
+    return lambda goal, slots: may_use(is_allowed, world, goal.intent, slots)
 
 
 class PlanFailed(Exception):
@@ -144,7 +152,9 @@ class Draft:
 
     Args:
         perturbations: operators of `PERTURBATIONS` to apply.
+        is_usable: whether a goal may have these slots.
         goal_texts: slots and wording of every goal; empty to draw them here.
+        base_slots: slots of every goal, of which only those that name individuals are drawn anew; empty to draw all.
         seed: world seed; None to draw it.
         persona: empty to draw it.
     """
@@ -155,18 +165,19 @@ class Draft:
         offer: Offer,
         perturbations: frozenset[str],
         language: Language,
-        is_allowed: FrameFilter,
+        is_usable: GoalFilter,
         rng: random.Random,
         *,
         goal_texts: Sequence[GoalText] = (),
+        base_slots: Sequence[Mapping[str, JSON]] = (),
         seed: int | None = None,
         persona: str = "",
     ) -> None:
         self.template, self.offer, self.language = template, offer, language
-        self.is_allowed, self.rng = is_allowed, rng
+        self.is_usable, self.rng = is_usable, rng
         self.tools = offer.tools
         self.changing = changing_tools(template.world)
-        self.goal_texts = goal_texts
+        self.goal_texts, self.base_slots = goal_texts, base_slots
         self.seed = training_seed(rng.randrange(WORLD_SEEDS)) if seed is None else seed
         self.world: World = template.world(self.seed)
         self.persona = persona or rng.choice(_PERSONAS)
@@ -206,6 +217,8 @@ class Draft:
             perturbations=perturbations,
             operators=tuple(self.applied),
             code_tool=CODE_TOOL in offered,
+            template=self.template.goals,
+            is_parallel=self.template.is_parallel,
             forbidden_tools=tuple(sorted((self.changing & set(offered)) - used)),
             mode_coarse=likely.coarse,
             complexity=round(likely.complexity, 6),
@@ -244,7 +257,7 @@ class Draft:
 
         def check_slots(slots: Mapping[str, JSON]) -> bool:
             nonlocal failure
-            is_usable = may_use(self.is_allowed, self.template.world, goal.intent, slots)
+            is_usable = self.is_usable(goal, slots)
             failure = failure if is_usable else no_frame
             return is_usable
 
@@ -256,14 +269,14 @@ class Draft:
                     break
             elif goal.is_chained:
                 given_slots = dict(self.goal_texts[index].slots) if self.goal_texts else {}
-                goal_slots = self.world.draw_slots(goal.intent, goal.slots, self.rng) | given_slots
+                goal_slots = self._draw_slots(index, goal) | given_slots
                 hidden = self._point_at(goal, goal_slots, before[-1]) if before else ()
                 if not hidden:
                     failure = PlanFailed("nothing_to_point_at", goal.intent)
                 if not hidden or not check_slots(goal_slots):
                     continue
             else:
-                allowed_slots = self.world.draw_such(goal.intent, goal.slots, self.rng, check_slots)
+                allowed_slots = self._draw_such(index, goal, check_slots)
                 if allowed_slots is None:
                     raise failure
                 goal_slots = allowed_slots
@@ -275,6 +288,17 @@ class Draft:
                 continue
             return self._execute(index, goal, frame, solution, hidden)
         raise failure
+
+    def _draw_slots(self, index: int, goal: GoalTemplate) -> dict[str, JSON]:
+        if self.base_slots:
+            return self.world.draw_entities(goal.intent, self.base_slots[index], self.rng)
+        return self.world.draw_slots(goal.intent, goal.slots, self.rng)
+
+    def _draw_such(self, index: int, goal: GoalTemplate, check: Callable[[Mapping[str, JSON]], bool]) -> dict[str, JSON] | None:
+        if not self.base_slots:
+            return self.world.draw_such(goal.intent, goal.slots, self.rng, check)
+        draws = (self._draw_slots(index, goal) for _ in range(WANTED_DRAWS))
+        return next((slots for slots in draws if check(slots)), None)
 
     def _point_at(self, goal: GoalTemplate, slots: dict[str, JSON], previous: _Solved) -> tuple[str, ...]:
         """Puts a value from the previous answer into one of the slots, and returns the slot's name."""
@@ -378,13 +402,14 @@ class Draft:
         return tuple(
             TurnPlan(
                 t=t,
-                text=self._user_text(turn.kind, turn.lead, solved, is_first=t == 0),
+                text=add_cues(self._user_text(turn.kind, turn.lead, solved, is_first=t == 0), turn.cues, self.language, self.rng),
                 reveals=turn.reveals,
                 withholds=turn.withholds,
                 steps=turn.steps,
                 reply=self._reply(turn, solved),
                 is_question=turn.is_question,
                 settles=turn.settles,
+                cues=turn.cues,
             )
             for t, turn in enumerate(layout.turns)
         )

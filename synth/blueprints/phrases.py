@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from storage.records import Frame, Language
+from synth.blueprints.schedule import Cue
 from synth.tasks.wording import load_templates, render, spellings
 from synth.text.slot_kinds import Date, Identifier, Vocabulary
 from synth.worlds.base import Slot, World, cached_per_world
@@ -56,9 +57,10 @@ def noise(rng: random.Random) -> str:
 
 
 def can_withhold(world: type[World], slot: Slot) -> bool:
-    """Whether a request can leave this slot out, and an assistant can ask for it."""
+    """Whether a request can leave this slot open ("one of my orders"), so that an assistant sees that it must ask. An optional slot cannot
+    be left open: a request without it asks for nothing more."""
     kind = load_templates(world).kinds.get(slot.kind)
-    return kind is not None and "ask" in kind and (not slot.is_required or "vague" in kind)
+    return kind is not None and slot.is_required and "ask" in kind and "vague" in kind
 
 
 def can_point_at(world: type[World], slot: Slot) -> bool:
@@ -102,6 +104,19 @@ def self_correction(
     return None
 
 
+def add_cues(text: str, cues: Sequence[Cue], language: Language, rng: random.Random) -> str:
+    """A request, with a sentence for each cue."""
+    stop = "" if not cues or text[-1:] in ".?!。？！" else "。" if language == "zh" else "."
+    between = "" if language == "zh" else " "
+    return text + stop + "".join(between + phrase(cue, language, rng) for cue in cues)
+
+
+def says_cue(text: str, cue: Cue) -> bool:
+    """Whether a user's message asks for this, in its own words."""
+    words: Mapping[Cue, Sequence[str]] = _phrases()["cue_words"]
+    return any(word in text.casefold() for word in words[cue])
+
+
 def add_small_talk(world: type[World], text: str, language: Language, rng: random.Random, persona: str) -> str:
     """A first request with the persona's small talk."""
     _, opens, closes = PERSONAS[persona]
@@ -116,11 +131,8 @@ def request_without(
 ) -> str | None:
     """The frame in words without the value of a slot; None if the wording needs it.
 
-    style: `vague` ("one of my orders") or `that` ("that order"). An optional slot that is to be vague is simply left out.
+    style: `vague` ("one of my orders") or `that` ("that order").
     """
-    if style == "vague" and not slot.is_required:
-        reduced = frame.model_copy(update={"slots": {name: value for name, value in frame.slots.items() if name != slot.name}})
-        return request(world, reduced, language, rng, persona)
     text = request(world, frame, language, rng, persona)
     names = spellings(world, frame.intent, slot.name, frame.slots[slot.name], language)
     styles = load_templates(world).kinds[slot.kind]
@@ -166,11 +178,7 @@ def _lead(nouns: tuple[str, ...]) -> re.Pattern[str]:
 
 def reveal(world: type[World], frame: Frame, slot: Slot, language: Language, rng: random.Random) -> str:
     """The user's reply with the withheld value."""
-    value = rng.choice(spellings(world, frame.intent, slot.name, frame.slots[slot.name], language))
-    if slot.is_required:
-        return phrase("reveal", language, rng, value=value)
-    value_phrase = rng.choice(load_templates(world).phrases(slot.name, language))
-    return value_phrase.replace(f"{{{slot.name}}}", value)
+    return phrase("reveal", language, rng, value=rng.choice(spellings(world, frame.intent, slot.name, frame.slots[slot.name], language)))
 
 
 @cached_per_world(1024)

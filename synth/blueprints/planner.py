@@ -19,7 +19,7 @@ from storage.records import CODE_TOOL, Language, frame_id
 from synth.blueprints.blueprint import Bands, Blueprint, static_checks
 from synth.blueprints.cell import Cell
 from synth.blueprints.conversation_template import PERTURBATIONS, IntentPool, draw_template, evolve, intent_pool
-from synth.blueprints.draft import Draft, FrameFilter, Offer, PlanFailed
+from synth.blueprints.draft import Draft, FrameFilter, Offer, PlanFailed, training_filter
 from synth.blueprints.phrases import slots_of
 from synth.blueprints.schedule import ConversationTemplate
 from synth.blueprints.template_library import TRIES_PER_EXTENSION, build_library, classify
@@ -28,7 +28,7 @@ from synth.text.slot_kinds import Vocabulary
 from synth.worlds import WORLDS
 from synth.worlds.base import World, cached_per_world
 
-VERSION = 3
+VERSION = 4
 MOST_DRAFTS = 6
 """Templates drafted at most for one set of tools."""
 TRIES_BEFORE_MERGING = 2
@@ -186,7 +186,8 @@ class Planner:
         language: Language = "zh" if rng.random() < self.chinese_share else "en"
         is_perturbed = self.veiled_share > 0 and rng.random() < self.veiled_share
         perturbations = frozenset(rng.sample(PERTURBATIONS, rng.randint(1, 2)) if is_perturbed else ())
-        return self.check_blueprint(Draft(template, offer, perturbations, language, self.is_allowed, rng).write(), cell)
+        is_usable = training_filter(self.is_allowed, template.world)
+        return self.check_blueprint(Draft(template, offer, perturbations, language, is_usable, rng).write(), cell)
 
     def check_blueprint(self, blueprint: Blueprint, cell: Cell | None) -> Blueprint:
         """The blueprint, if nothing is wrong with it, and it lies in the cell, if one is given.

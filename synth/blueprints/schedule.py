@@ -1,7 +1,8 @@
 """The order of a conversation: conversation templates, and who says and calls what when.
 
 A template lists goals (an intent and slot names each) and what happens around them: withheld values, faults, checks, questions first,
-goals in one request, a dropped goal. `schedule` lays a template and the plans of its goals out as turns and calls, without words: the
+goals in one request, a dropped goal. Whatever the assistant could as well do otherwise has a cue that it can see: an error, a value that
+is missing, or words of the user (`Cue`). `schedule` lays a template and the plans of its goals out as turns and calls, without words: the
 draft adds them, the sketch needs none. `predict` computes the modes and the complexity of the outcome, by the rules that measure executed
 trajectories. A planner looks at dozens of layouts for each plan that it writes, so they are plain tuples.
 """
@@ -17,6 +18,10 @@ from storage.records import CODE_TOOL, JSON
 from synth.blueprints.diversity import call_complexity, collapse_runs, nesting_depth
 from synth.worlds.base import World, cached_per_world
 
+Cue = Literal["ask_first", "double_check", "together"]
+"""What the user asks for in the request, beside the goal: to be asked before anything is changed, a second look before the answer, or
+independent calls in one message. Without these words the assistant does none of it."""
+
 Source = str | tuple[int, int]
 """`user`, `const`, `hidden` (a value that the user never states), or (goal, position of the call in that goal's plan)."""
 
@@ -28,10 +33,10 @@ class GoalTemplate:
     withheld: a slot that the user leaves out until asked.
     is_chained: a slot value comes from the previous goal's answer; the request only refers to it.
     is_joint: asked in one request with the goal before.
-    asks_first: the assistant asks before it changes something.
-    is_dropped: the user then changes their mind.
-    fault: how the `fault_at`-th reading call (modulo their number) fails once.
-    check: something is read again before the answer (`self`) or because the user asks (`asked`).
+    asks_first: the user wants to be asked before anything is changed.
+    is_dropped: so too, and then the user changes their mind.
+    has_fault: the `fault_at`-th reading call (modulo their number) fails once.
+    check: something is read again, because the user wants a second look before the answer (`first`) or after it (`later`).
     down: a reading tool that no goal needs, that could be tried instead of a call, and that always fails.
     """
 
@@ -42,15 +47,19 @@ class GoalTemplate:
     is_joint: bool = False
     asks_first: bool = False
     is_dropped: bool = False
-    fault: Literal["error", "empty"] | None = None
+    has_fault: bool = False
     fault_at: int = 0
-    check: Literal["self", "asked"] | None = None
+    check: Literal["first", "later"] | None = None
     down: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ConversationTemplate:
-    """The goals of a conversation. operators: those that were applied, in order."""
+    """The goals of a conversation.
+
+    is_parallel: the user wants independent calls made together.
+    operators: those that were applied, in order.
+    """
 
     world: type[World]
     goals: tuple[GoalTemplate, ...]
@@ -117,6 +126,7 @@ class Turn(NamedTuple):
 
     kind: `open`, `reveal`, `agree` or `recheck`.
     lead: its goal, the first of a joint group.
+    cues: of all turns up to the next of kind `open`.
     """
 
     kind: str
@@ -126,9 +136,10 @@ class Turn(NamedTuple):
     withholds: tuple[str, ...]
     is_question: bool
     settles: tuple[int, ...]
+    cues: tuple[Cue, ...] = ()
 
 
-Disturbance = Literal["error", "empty", "goal_shift"]
+Disturbance = Literal["error", "goal_shift"]
 
 
 class Schedule(NamedTuple):
@@ -167,9 +178,17 @@ class _Scheduler:
         return Schedule(self.moves, self.turns, self.numbers, self.disturbances, self.outages)
 
     def _segment(self, members: tuple[int, ...]) -> None:
+        """Adds the turns of the goals that are asked for in one request, and the request's cues."""
+        first = len(self.turns)
+        cues = self._add_turns(members)
+        if any(len(step) > 1 for turn in self.turns[first:] for step in turn.steps):
+            cues.append("together")
+        self.turns[first] = self.turns[first]._replace(cues=tuple(cues))
+
+    def _add_turns(self, members: tuple[int, ...]) -> list[Cue]:
         lead = members[0]
         goal = self.template.goals[lead]
-        kind = "open"
+        kind, cues = "open", list[Cue]()
         if goal.withheld is not None:
             self._turn("open", lead, withholds=(f"{lead}.{goal.withheld}",), is_question=True)
             kind = "reveal"
@@ -179,19 +198,22 @@ class _Scheduler:
         if goal.is_dropped and numbers:
             self.disturbances.append((numbers[0], "goal_shift"))
             self._turn(kind, lead, numbers, reveals=revealed, is_question=True)
-            return
+            return ["ask_first"]
         check = self._check(lead, numbers, acts) if len(members) == 1 else None
-        pause = numbers.index(acts[0]) if acts else 1
-        if goal.asks_first and 0 < pause < len(numbers) and len(members) == 1:
+        pause = numbers.index(acts[0]) if acts else 0
+        if goal.asks_first and pause and len(members) == 1:
             self._turn(kind, lead, numbers[:pause], reveals=revealed, is_question=True)
             numbers, kind, revealed = numbers[pause:], "agree", ()
-        if check is not None and goal.check == "self":
+            cues.append("ask_first")
+        if check is not None and goal.check == "first":
             self._turn(kind, lead, numbers, reveals=revealed, settles=members, last=check)
+            cues.append("double_check")
         elif check is not None:
             self._turn(kind, lead, numbers, reveals=revealed)
             self._turn("recheck", lead, (), settles=members, last=check)
         else:
             self._turn(kind, lead, numbers, reveals=revealed, settles=members)
+        return cues
 
     def _add(self, index: int) -> list[int]:
         """Adds the calls of a goal, and the planned fault of one of them."""
@@ -208,8 +230,8 @@ class _Scheduler:
             numbers.append(number)
             self.moves.append(Move(number, index, call, fed_by, after))
         goal = self.template.goals[index]
-        if goal.fault is not None and reads:
-            self.disturbances.append((reads[goal.fault_at % len(reads)], goal.fault))
+        if goal.has_fault and reads:
+            self.disturbances.append((reads[goal.fault_at % len(reads)], "error"))
         if goal.down is not None and not any(call.tool == goal.down for plan in self.plans for call in plan):
             self._fail(goal.down, index, numbers)
         return numbers

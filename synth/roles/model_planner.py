@@ -16,7 +16,7 @@ from storage.records import JSON, Cost, Language, Message
 from synth.blueprints.blueprint import Bands, Blueprint
 from synth.blueprints.cell import FAMILIES, OTHER, Band, Cell
 from synth.blueprints.conversation_template import IntentPool, intent_pool
-from synth.blueprints.draft import WORLD_SEEDS, Draft, GoalText, Offer, PlanFailed, may_use
+from synth.blueprints.draft import WORLD_SEEDS, Draft, GoalText, Offer, PlanFailed, may_use, training_filter
 from synth.blueprints.phrases import PERSONAS, can_withhold, slots_of
 from synth.blueprints.planner import TRIES_BEFORE_MERGING, Planner
 from synth.blueprints.schedule import ConversationTemplate, GoalTemplate
@@ -184,9 +184,9 @@ class _PlanCheck:
             return problems
         template = ConversationTemplate(self.offer.world, tuple(_goal_template(goal, self.offer.world) for goal in goals), plan["parallel"])
         goal_texts = [GoalText(goal["slots"], goal["request"], goal["reveal"] or "") for goal in goals]
-        allowed, persona = self.rules.is_allowed, plan["persona"]
+        is_usable, persona = training_filter(self.rules.is_allowed, self.offer.world), plan["persona"]
         draft = Draft(
-            template, self.offer, frozenset(), self.language, allowed, self.rng, goal_texts=goal_texts, seed=self.seed, persona=persona
+            template, self.offer, frozenset(), self.language, is_usable, self.rng, goal_texts=goal_texts, seed=self.seed, persona=persona
         )
         try:
             written = self.rules.check_blueprint(_write(draft), None)
@@ -316,7 +316,7 @@ def _goal_template(goal: Mapping[str, JSON], world: type[World]) -> GoalTemplate
         is_joint=goal["joint"],
         asks_first=goal["asks_first"],
         is_dropped=goal["dropped"],
-        fault=goal["fault"],
+        has_fault=goal["fault"],
         check=goal["check"],
     )
 
@@ -334,8 +334,8 @@ def _schema(intents: Sequence[str]) -> dict[str, JSON]:
         "joint": flag,
         "asks_first": flag,
         "dropped": flag,
-        "fault": {"enum": ["error", "empty", None]},
-        "check": {"enum": ["self", "asked", None]},
+        "fault": flag,
+        "check": {"enum": ["first", "later", None]},
     }
     goals: dict[str, JSON] = {
         "type": "array",

@@ -119,11 +119,11 @@ def _judge_goal(world: type[World], blueprint: Blueprint, node_keys: Sequence[st
     at, together = next((turn.t, turn.settles) for turn in blueprint.turns if index in turn.settles)
     messages = _messages_for_goal(blueprint, node_keys, together, index, at, transcript)
     facts = tuple(fact for other in together for fact in blueprint.goals[other].facts)
-    task = _goal_task(blueprint, blueprint.goals[index], facts, blueprint.goals[together[-1]].changes)
+    task = goal_task(blueprint, blueprint.goals[index], facts, blueprint.goals[together[-1]].changes)
     return judge(world, task, messages, transcript.changes[at]).checks
 
 
-def _goal_task(blueprint: Blueprint, goal: Goal, facts: tuple[Fact, ...], changes: Mapping[str, JSON]) -> Task:
+def goal_task(blueprint: Blueprint, goal: Goal, facts: tuple[Fact, ...], changes: Mapping[str, JSON]) -> Task:
     """One goal of a conversation as a task for the judge. Slots that the user only referred to are left out: results must ground them."""
     slots = {name: value for name, value in goal.slots.items() if name not in goal.hidden}
     return Task.model_validate(  # one call: cheaper than nested records

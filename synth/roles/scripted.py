@@ -1,16 +1,15 @@
 """The scripted user and assistant, and the rules of the scripted judge: free, and the same bytes every time.
 
 The user says its turns in order, whatever the assistant answers. The assistant executes a blueprint's plan turn by turn; it repeats a call
-once that failed, or that found nothing where the plan expects a result, and tries a tool that is down before it takes the planned way
-around it. It reads the dialogue only for its position and the last results.
+once that failed, and tries a tool that is down before it takes the planned way around it. It reads the dialogue only for its position and
+the last results.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from storage.conversation import call_status
-from storage.records import JSON, Cost, Language, Message, Tool, plain_json
+from storage.records import JSON, Cost, Language, Message, Tool, is_error, plain_json
 from synth.blueprints.blueprint import Blueprint, TurnPlan
 from synth.roles.base import Grades
 from synth.tasks.reward import presentation
@@ -43,7 +42,6 @@ class ScriptedAssistant:
     def __init__(self, blueprint: Blueprint) -> None:
         self._blueprint = blueprint
         self._tried_first = {p.at: p.tried for p in blueprint.perturbations if p.tried is not None}
-        self._emptied = {p.at for p in blueprint.perturbations if p.kind == "empty"}
         self._pending: list[tuple[int, ...]] = []
         self._last: tuple[int, ...] = ()
         self._is_retry = False
@@ -68,13 +66,9 @@ class ScriptedAssistant:
         return Message(role="assistant", content=turn.reply)
 
     def _failed_nodes(self, dialogue: Sequence[Message]) -> tuple[int, ...]:
-        """Nodes of the last step's calls that returned an error, or nothing where the plan expects a result."""
-        statuses = [call_status(result.content) for result in dialogue[-len(self._last) :]]
-        return tuple(
-            node
-            for node, status in zip(self._last, statuses, strict=True)
-            if status == "error" or (status == "empty" and node in self._emptied)
-        )
+        """Nodes of the last step's calls that returned an error."""
+        results = dialogue[-len(self._last) :]
+        return tuple(node for node, result in zip(self._last, results, strict=True) if is_error(result.content or ""))
 
     def _planned_calls(self, nodes: Sequence[int]) -> Message:
         return self._calls([(self._blueprint.nodes[n].tool, self._blueprint.nodes[n].values()) for n in nodes])

@@ -5,7 +5,7 @@ judge accept the conversation, or reject it with a reason. The outcome names the
 or stopped early), `infra_failure` (an engine did not answer), `tool_failure`, `judge_failure`; such a conversation gets no reward. Any
 other failure is the assistant's, also that it never ends its turn.
 
-Also here: the scripted teacher's trajectory of a task, and trajectories as rows of the store.
+Also here: trajectories as rows of the store.
 """
 
 from __future__ import annotations
@@ -17,22 +17,18 @@ from dataclasses import dataclass, field, replace
 import polars as pl
 
 from storage.conversation import Turn, derive_turns
-from storage.errors import HeadraceError
-from storage.records import CODE_TOOL, JSON, Cost, Message, Outcome, Task, Tool, Trajectory, canonical_json, content_id
+from storage.records import JSON, Cost, Message, Outcome, Task, Tool, Trajectory, canonical_json, content_id
 from storage.tables import TABLES
 from synth.blueprints.blueprint import MAX_USER_TURNS, Bands, Blueprint
 from synth.blueprints.diversity import Profile, coarse_mode, complexity, fine_mode, tools_used
 from synth.engines.base import EngineFailure
 from synth.roles.base import Assistant, Grades, JudgeVerdict, RoleFailed, User
 from synth.roles.observer import Transcript, observe
-from synth.roles.scripted import LEAST_GRADE, TEACHER, ScriptedAssistant, ScriptedUser, scripted_grades
+from synth.roles.scripted import LEAST_GRADE, ScriptedAssistant, ScriptedUser, scripted_grades
 from synth.roles.world_tools import WorldTools
-from synth.tasks.solver import expert_messages
-from synth.tasks.verify import verify_teacher
 from synth.worlds import WORLDS
-from synth.worlds.base import World
 
-VERSION = 5
+VERSION = 6
 Judge = Callable[[Blueprint, Sequence[Tool], Sequence[Message]], JudgeVerdict]
 """Grades a conversation of a blueprint with these tools."""
 MAX_STEPS_PER_TURN = 20
@@ -183,39 +179,6 @@ def profile(world: str, domain: str, turns: Sequence[Turn], tools: Mapping[str, 
 def trajectory_id(made_for: str, teacher: str, messages: Sequence[Message]) -> str:
     """The id of a trajectory. made_for: id of its blueprint or task."""
     return content_id("trajectory", made_for, teacher, [message.to_openai() for message in messages])
-
-
-# ---- the scripted teacher of a task -----------------------------------------------------------------------------------
-
-
-def expert_trajectory(world: type[World], task: Task) -> Trajectory:
-    """The task's expert plan, executed and verified: `teacher = scripted`.
-
-    Raises:
-        HeadraceError: the plan does not pass `verify_teacher`, which an admitted task's plan always does.
-    """
-    messages = tuple(expert_messages(world, task))
-    verified = verify_teacher(world, task, messages)
-    if not verified.success:
-        failed = ", ".join(name for name, holds in verified.checks.items() if not holds)
-        raise HeadraceError(f"the expert plan of task {task.id} fails {failed}; was the world changed without a new version?")
-    return Trajectory(
-        id=trajectory_id(task.id, TEACHER, messages),
-        task_id=task.id,
-        messages=messages,
-        outcome=Outcome.SUCCESS,
-        reward=verified.reward,
-        checks=verified.checks,
-        teacher=TEACHER,
-    )
-
-
-def expert_profile(world: type[World], task: Task) -> Profile | None:
-    """The profile of the executed expert plan; None if the plan has a program, which is not executed for this."""
-    if any(call.tool == CODE_TOOL for call in task.plan.calls):
-        return None
-    tools = {tool.name: tool for tool in world.tools}
-    return profile(task.world, world.intents[task.intent].domain, derive_turns(expert_messages(world, task)), tools)
 
 
 # ---- rows of the store ------------------------------------------------------------------------------------------------

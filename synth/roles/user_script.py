@@ -9,12 +9,13 @@ turn without facts ("yes, go ahead") says the opposite.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from storage.records import Language, Message
 from synth.blueprints.blueprint import Blueprint, Goal, TurnPlan
-from synth.blueprints.phrases import slots_of
+from synth.blueprints.phrases import says_cue, slots_of
+from synth.blueprints.schedule import Cue
 from synth.roles.observer import fact_forms
 from synth.text.claims import has_chinese, has_word, normalise, numbers_in, read_claims
 from synth.worlds import WORLDS
@@ -24,6 +25,11 @@ MAX_TURN_CHARACTERS = 1200
 _MACHINE = re.compile(r"</?tool_call>|<\|im_|```|^\s*[{\[]", re.MULTILINE)
 _NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 _STEP = re.compile(r"^\s*(?:\d{1,2}\s*[.)、:：]|step\s+\d+\b|第\s*[一二三四五六七八九十\d]+\s*步)", re.MULTILINE | re.IGNORECASE)
+_CUES: Mapping[Cue, str] = {
+    "ask_first": "say that you want to be asked before anything is changed",
+    "double_check": "say that you want it checked again before the answer",
+    "together": "say that what can be done at the same time shall be done together",
+}
 _MIN_STEPS, _MIN_PARAMETERS = 3, 2
 """Numbered lines, and `name=value` pairs, from which on a text is a list of instructions."""
 
@@ -35,11 +41,13 @@ class Line:
     text: the wording of the plan.
     says: for each fact of the turn, its spellings; the message must contain one of them.
     hides: spellings that the message must not contain: of facts that are revealed later, or only referred to.
+    cues: what the message must ask for, beside its goals.
     """
 
     text: str
     says: tuple[frozenset[str], ...] = ()
     hides: frozenset[str] = frozenset()
+    cues: tuple[Cue, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +82,7 @@ def script_of(blueprint: Blueprint) -> Script:
         withheld = {fact: forms for fact, forms in withheld.items() if fact not in turn.reveals}
         says = tuple(forms for forms in facts.values() if mentions(turn.text, forms))
         hidden = _referenced_forms(kind, blueprint, turn).union(*withheld.values())
-        lines.append(Line(turn.text, says, frozenset(form for form in hidden if not mentions(turn.text, {form}))))
+        lines.append(Line(turn.text, says, frozenset(form for form in hidden if not mentions(turn.text, {form})), turn.cues))
     return Script(
         language=blueprint.language,
         persona=blueprint.persona,
@@ -109,6 +117,7 @@ def script_problems(script: Script, turn: int, text: str, dialogue: Sequence[Mes
         return [f"say something, in at most {MAX_TURN_CHARACTERS:,} characters" if not text.strip() else "that is far too long"]
     problems = [f"say which: {min(forms, key=len)!r} is missing" for forms in line.says if not mentions(text, forms)]
     problems += [f"do not say {form!r} yet" for form in sorted(line.hides) if mentions(text, {form})]
+    problems += [_CUES[cue] for cue in line.cues if not says_cue(text, cue)]
     problems += [f"you bring up {thing!r}, which is none of what you want" for thing in _invented_values(normalise(text), line, dialogue)]
     if _MACHINE.search(text):
         problems.append("write as a person writes: no JSON, no code, no markup")

@@ -1,8 +1,7 @@
 """The tools of a conversation: a world, and the perturbations that the blueprint plans.
 
-A planned fault replaces the first result of one call by an error, or by the result with its lists emptied. A tool that is down answers
-every call with an error. Neither changes the world. Noise adds irrelevant fields to a result. A replay finds all of them in
-`Blueprint.perturbations`.
+A planned fault replaces the first result of one call by an error. A tool that is down answers every call with an error. Neither changes the
+world. Noise adds irrelevant fields to a result. A replay finds all of them in `Blueprint.perturbations`.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ class WorldTools:
     def __init__(self, world: World, blueprint: Blueprint) -> None:
         self.world = world
         self._offered = frozenset(blueprint.tools)
-        self._faults = _planned_perturbations(blueprint.nodes, blueprint.perturbations, "error", "empty")
+        self._faults = _planned_perturbations(blueprint.nodes, blueprint.perturbations, "error")
         self._noise = {
             key: json.loads(p.message) for key, p in _planned_perturbations(blueprint.nodes, blueprint.perturbations, "noise").items()
         }
@@ -48,12 +47,7 @@ class WorldTools:
             content = self._execute(name, call.function.arguments if arguments is None else arguments)
             return _result(call, noisy(content, self._noise[key]) if key in self._noise else content)
         self.injected.append(call.id)
-        if fault.kind == "error":
-            return _result(call, canonical_json({"error": fault.message}))
-        before = self.world.snapshot()
-        content = self._execute(name, call.function.arguments)
-        self.world.restore(before)
-        return _result(call, empty_result(content))
+        return _result(call, canonical_json({"error": fault.message}))
 
     def _execute(self, name: str, arguments: str | Mapping[str, JSON]) -> str:
         """The world's result. A world never raises for bad arguments, so any exception is its own failure."""
@@ -61,16 +55,6 @@ class WorldTools:
             return self.world.call(name, arguments).content
         except Exception as error:
             raise ToolsFailed(f"{name}: {type(error).__name__}: {error}") from error
-
-
-def empty_result(content: str) -> str:
-    """An empty result of the same form: an object's lists emptied and its other fields removed; `[]` if there are none."""
-    try:
-        value = json.loads(content)
-    except ValueError:
-        return "[]"
-    lists: dict[str, JSON] = {name: [] for name, item in value.items() if isinstance(item, list)} if isinstance(value, dict) else {}
-    return canonical_json(lists) if lists else "[]"
 
 
 def noisy(content: str, fields: Mapping[str, JSON]) -> str:
@@ -91,8 +75,8 @@ def noisy(content: str, fields: Mapping[str, JSON]) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(", ", ": ") if '": ' in content else (",", ":"))
 
 
-def _planned_perturbations(nodes: Sequence[Node], perturbations: Sequence[Perturbation], *kinds: str) -> dict[str, Perturbation]:
-    return {call_key(nodes[p.at].tool, nodes[p.at].values()): p for p in perturbations if p.kind in kinds}
+def _planned_perturbations(nodes: Sequence[Node], perturbations: Sequence[Perturbation], kind: str) -> dict[str, Perturbation]:
+    return {call_key(nodes[p.at].tool, nodes[p.at].values()): p for p in perturbations if p.kind == kind}
 
 
 def call_key(tool: str, arguments: Mapping[str, JSON] | None) -> str:

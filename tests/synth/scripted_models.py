@@ -80,7 +80,8 @@ def planning(request: ChatRequest) -> str:
         "intent": intent,
         "slots": slots,
         "request": said,
-        **dict.fromkeys(("withheld", "reveal", "fault", "check")),
+        **dict.fromkeys(("withheld", "reveal", "check")),
+        "fault": False,
         **dict.fromkeys(("chained", "joint", "asks_first", "dropped"), False),
     }
     return json.dumps({"persona": "plain", "parallel": False, "goals": [goal]}, ensure_ascii=False)

@@ -58,7 +58,7 @@ EFFECTS = {
     "add_constraint": lambda before, after, _: sum(len(g.slots) for g in after.goals) == sum(len(g.slots) for g in before.goals) + 1,
     "deepen": lambda before, after, made: len(after.goals) == len(before.goals) + 1 and hidden_slots(made) >= 1,
     "withhold": lambda _, __, made: any(turn.withholds for turn in made.turns),
-    "inject_fault": lambda _, __, made: any(p.kind in ("error", "empty") for p in made.perturbations),
+    "inject_fault": lambda _, __, made: any(p.kind == "error" for p in made.perturbations),
     "tool_outage": lambda _, __, made: any(p.kind == "outage" for p in made.perturbations),
     "merge_goals": lambda _, __, made: any(len(turn.settles) > 1 for turn in made.turns),
     "goal_shift": lambda _, __, made: any(goal.is_abandoned for goal in made.goals),
@@ -130,7 +130,7 @@ def veiled(veil: str, world: str, seed: int, cluster: Cluster | None = None) -> 
     for perturbations in (frozenset[str](), frozenset({veil})):
         try:
             offer = Offer(cluster)
-            both.append(Draft(template, offer, perturbations, "en" if seed % 2 else "zh", lambda _: True, random.Random(seed)).write())
+            both.append(Draft(template, offer, perturbations, "en" if seed % 2 else "zh", lambda *_: True, random.Random(seed)).write())
         except PlanFailed:
             return None
     return (both[0], both[1]) if veil in both[1].operators else None

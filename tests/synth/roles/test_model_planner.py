@@ -61,7 +61,7 @@ def goal_of(world: str, intent: str, slots: Mapping[str, JSON], **changes: JSON)
         kind = None if slot is None else WORLDS[world].kinds[slot.kind]
         spoken_values.append(kind.names[value]["en"] if isinstance(kind, Vocabulary) and value in kind.names else str(value))
     flags = dict.fromkeys(("chained", "joint", "asks_first", "dropped"), False)
-    nothing = dict.fromkeys(("withheld", "reveal", "fault", "check"))
+    nothing = dict.fromkeys(("withheld", "reveal", "check")) | {"fault": False}
     return {"intent": intent, "slots": dict(slots), "request": f"I want: {', '.join(spoken_values)}", **nothing, **flags, **changes}
 
 
@@ -325,7 +325,7 @@ def goals_in(draw: st.DrawFn, world: str, *, is_first: bool) -> dict[str, JSON]:
         goal |= {"request": draw(st.text(min_size=2, max_size=60)), "reveal": draw(st.none() | st.text(max_size=40))}
     goal |= {flag: draw(RARELY if is_first else NOW_AND_THEN) for flag in ("chained", "joint")}
     goal |= {flag: draw(NOW_AND_THEN) for flag in ("asks_first", "dropped")}
-    return goal | {"fault": draw(st.sampled_from([None, "error", "empty"])), "check": draw(st.sampled_from([None, "self", "asked"]))}
+    return goal | {"fault": draw(st.booleans()), "check": draw(st.sampled_from([None, "first", "later"]))}
 
 
 @st.composite
