@@ -13,8 +13,9 @@ from flows.config import Config
 from flows.summary_tables import Table
 from flows.validation import stage_needs
 from synth.rollouts.episode import MAX_TURNS
+from train.base_model import check_base_model, parameters_of, resolve_model
 from train.config import CascadeConfig
-from train.stages import SPLITS, RLStage, Stage
+from train.stages import RLStage, Stage
 
 CPU_S_PER_PROPOSAL = 0.02
 CPU_S_PER_MILLION_GENERATED = 25.0
@@ -23,6 +24,10 @@ CPU_S_PER_ADMITTED = 0.1
 CPU_S_PER_ROLLOUT = 0.012
 CPU_S_PER_SFT_CONVERSATION = 0.006
 CPU_S_PER_RL_ROLLOUT = 0.02
+TINY_PARAMETERS = 420_000
+"""Of the policy that the rates of training and rollouts were measured with; those of a base model grow with its parameters."""
+BYTES_PER_PARAMETER = 16
+"""Of a process that trains all weights in fp32: weights, gradients, and two moments of AdamW; activations come on top."""
 
 Line = tuple[str, str, float]
 """Step, counts, CPU seconds."""
@@ -40,6 +45,7 @@ def plan(config: Config, steps: Sequence[str], query_rows: int | None = None, po
     if again:
         lines.append(_draws("again", config.train, min(again, config.train.probe_tasks)))
     paid = {"synthesize": "see `headrace synthesize --preview`"} if config.synthesize.roles.engines else {}
+    paid |= {"experts": "by its engine"} if config.train.experts.engine else {}
     paid |= {"curate": "by its engine"} if config.curate.ground.engine or config.curate.difficulty.engine else {}
     if policy is not None:
         lines = [(name, f"{what}, by {policy}", seconds) for name, what, seconds in lines]
@@ -117,22 +123,36 @@ def _draws(step: str, cascade: CascadeConfig, tasks: int) -> Line:
 
 def _train(config: Config) -> list[Line]:
     cascade, stages = config.train, config.train.cascade
-    probes = len({stage.parent for stage in stages if SPLITS[stage.split].is_routed})
+    probes = len({cascade.probed_stage(stage) for stage in stages} - {None})
     _, probe, probe_s = _draws("probes", cascade, cascade.probe_tasks)
     held_out = cascade.eval_tasks + cascade.eval_out_tasks
     rollouts = held_out * (cascade.eval_samples + 1) * len(stages)
-    return [
+    experts = cascade.experts
+    limit = f"at most {experts.max_usd} USD" if experts.max_usd is not None else "no limit of USD"
+    asked = f"up to {cascade.expert_budget} tasks x {experts.best_of} tries by {experts.engine}, {limit}"
+    lines: list[Line] = [
         *(_stage(cascade, stage) for stage in stages),
         *([("probes", f"{probes} x {probe}", probes * probe_s)] if probes else []),
         ("gates", f"{len(stages)} policies x {held_out} held-out tasks, {rollouts:,} rollouts", CPU_S_PER_ROLLOUT * rollouts),
     ]
+    first = [("experts", asked, 0.0)] if experts.engine is not None else []
+    if cascade.model is not None:
+        folder = resolve_model(cascade.model)
+        check_base_model(folder)
+        size = parameters_of(folder)
+        memory = f"about {BYTES_PER_PARAMETER * size / 2**30:.1f} GiB a process to train in fp32, and activations"
+        first.append(("model", f"{cascade.model}: {size / 1e6:,.1f} M parameters; {memory}", 0.0))
+        lines = [(name, what, seconds * size / TINY_PARAMETERS) for name, what, seconds in lines]
+    return [*first, *lines]
 
 
 def _stage(cascade: CascadeConfig, stage: Stage) -> Line:
     if isinstance(stage, RLStage):
         text = f"{stage.max_steps} steps of {stage.tasks_a_step} fresh tasks x {stage.draws}"
         return stage.name, text, CPU_S_PER_RL_ROLLOUT * stage.max_steps * stage.tasks_a_step * stage.draws
-    split = f"{cascade.expert_budget} expert trajectories" if stage.split == "seed" else "own and expert trajectories"
+    synthesised = round(cascade.expert_budget * cascade.synthesised_share)
+    seed = f"{synthesised} synthesised conversations and {cascade.expert_budget - synthesised} experts of single tasks"
+    split = seed if stage.split == "seed" else "the same and own trajectories"
     text = f"{split}, up to {stage.max_steps} steps"
     return stage.name, text, CPU_S_PER_SFT_CONVERSATION * stage.max_steps * stage.batch_size
 

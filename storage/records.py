@@ -222,6 +222,9 @@ class Task(Record):
     blueprint_id: str | None = None
     division: Division
     use: Literal["train", "eval_in", "eval_out"] = "train"
+    conversation: dict[str, JSON] | None = None
+    """The blueprint of a conversation in which the user goes on after the opening; None: the user says nothing more. Then intent, slots and
+    leaf are those of its first goal with calls, and `success` is that of the end state."""
 
 
 # ---- outcomes ----------------------------------------------------------------------------------------------------------

@@ -2,8 +2,9 @@
 
 One idea: every step writes a part of the store whose id is made from its inputs. A step whose part exists is skipped, so a killed cascade
 resumes, and the same configuration on the same store gives the same bytes.
-A stage with a routed split trains on what a probe of its parent's policy measured; by default seed SFT -> probe -> second SFT -> probe ->
-RL. Expert trajectories are limited by a budget, because they cost money; verifiable tasks are nearly free, so RL can use more of them.
+The seed split has synthesised conversations and experts of single tasks. A stage with a routed split trains on what a probe measured; by
+default seed SFT -> probe -> second SFT -> RL. Expert trajectories are limited by a budget, because they cost money; verifiable tasks are
+nearly free, so RL can use more of them.
 After every stage the new policy is evaluated on held-out tasks and compared once with the policy promoted last. A stage that fails does
 not change that one.
 
@@ -13,6 +14,7 @@ What it does not do: list the stages (`train/stages.py`), train (`train/run.py`,
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,21 +30,27 @@ from filters.certainty.route import VERSION as ROUTE_VERSION
 from filters.certainty.route import route
 from filters.certainty.running_tags import PURPOSE as RUNNING
 from filters.code_hash import code_hash
+from storage.errors import HeadraceError
 from storage.records import Task, Trajectory, content_id
 from storage.releases.release import ReleaseItem, make_release
 from storage.store import Part, Store, part_id
 from storage.tables import TABLES
-from synth.roles.simulate import expert_trajectory, trajectories_frame
+from synth.conversations.expert import expert_trajectory
+from synth.roles.scripted import TEACHER
+from synth.roles.simulate import trajectories_frame
 from synth.worlds import WORLDS
 from train.backends.base import Backend, run_stage
 from train.backends.named import BACKENDS
+from train.base_model import check_base_model, model_id, resolve_model, window_of
 from train.config import CascadeConfig
+from train.data.seed_split import rough_tokens, synthesised_conversations
 from train.measure.evaluate import facets
 from train.measure.gate import gate
 from train.measure.probe import Prober, Progress
 from train.policies import Policy, promoted_policy
-from train.spec import RLSettings, SFTSettings, StageSpec
+from train.spec import RLSettings, SFTSettings, StageSpec, TinyConfig
 from train.stages import SPLITS, Stage
+from train.teacher import oracle_tries, teach
 
 VERSION = 1
 RunStage = Callable[[Backend[Any], StageSpec, Path], dict[str, Any]]
@@ -69,15 +77,19 @@ def run_cascade(store: Store, config: CascadeConfig, *, run: RunStage | None = N
     run: runs one stage; None: `run_stage`.
 
     Raises:
+        BadInput: the base model cannot be trained for tool use.
         HeadraceError: too few frames in the store, a split that would be empty, a stage that failed.
     """
     cascade = Cascade(store, config, run=run, progress=progress)
+    if cascade.base is not None:
+        check_base_model(cascade.base)
     result = CascadeResult()
-    experts = cascade.experts()
+    experts = cascade.seed_items()
     policies: dict[str, Policy] = {}
     for stage in config.cascade:
         parent = policies[stage.parent] if stage.parent is not None else None
-        release = cascade.release(stage, parent, experts)
+        probed = config.probed_stage(stage)
+        release = cascade.release(stage, policies[probed] if probed is not None else None, experts)
         policies[stage.name] = cascade.stage(stage.name, parent, release, SPLITS[stage.split].part, stage.settings, stage.backend)
         cascade.judge(policies[stage.name], result)
     result.promoted = promoted_policy(store)
@@ -91,44 +103,97 @@ class Cascade:
         self.store, self.config = store, config
         self.prober = Prober(store, config, progress)
         self.run = run or self._run
+        self.base = resolve_model(config.model) if config.model is not None else None
+        self.window = window_of(self.base) if self.base is not None else TinyConfig().positions
 
     def _run(self, backend: Backend[Any], spec: StageSpec, folder: Path) -> dict[str, Any]:
         return run_stage(backend, spec, folder, lambda done, most, _: self.prober.progress(f"stage {spec.name}", done, most))
 
     # ---- releases ------------------------------------------------------------------------------------------------------
 
-    def experts(self) -> list[ReleaseItem]:
-        """Writes expert trajectories of seed tasks to the store, up to the budget."""
-        tasks = self.prober.tasks(["seed"], self.config.expert_budget, "train")
+    def seed_items(self) -> list[ReleaseItem]:
+        """The items of the seed split, both kinds in turn: synthesised conversations, and experts of single tasks.
+
+        Raises:
+            HeadraceError: the store gives too few of a kind that the configuration asks for.
+        """
+        config = self.config
+        synthesised = self.synthesised(round(config.expert_budget * config.synthesised_share))
+        single = [source for source in self.prober.sources["seed"] if source.conversation is None]
+        experts = self.experts(self.prober.draw(single, config.expert_budget - len(synthesised), "train"))
+        return [item for pair in itertools.zip_longest(synthesised, experts) for item in pair if item is not None]
+
+    def synthesised(self, count: int) -> list[ReleaseItem]:
+        """Accepted conversations; where they are too few, also siblings of them that the scripted assistant executes."""
+        config = self.config
+        accepted = synthesised_conversations(
+            self.store,
+            worlds=config.worlds,
+            language=config.language,
+            max_difficulty=config.max_difficulty,
+            max_tokens=self.window,
+            count=count,
+        )
+        courses = [source for source in self.prober.sources["seed"] if source.conversation is not None]
+        if count and not accepted and not courses:
+            raise HeadraceError(
+                f"{self.store.root} has no accepted conversation in {', '.join(config.worlds)} up to difficulty {config.max_difficulty}: "
+                "run `headrace synthesize` in these worlds, or set train.synthesised_share to 0"
+            )
+        return accepted + self.experts(self.prober.draw(courses, count - len(accepted), "train", fewest=0))
+
+    def experts(self, tasks: Sequence[Task]) -> list[ReleaseItem]:
+        """Expert conversations of tasks, by the configured engine or the scripted solver; those that fit into the policy's window."""
+        if not tasks:
+            return []
+        experts = self.config.experts
+        if experts.engine is not None:
+            return teach(self.store, self.config, tasks, dict.fromkeys((task.id for task in tasks), experts.best_of), self.prober.progress)
+        return self.scripted_experts(tasks)
+
+    def scripted_experts(self, tasks: Sequence[Task]) -> list[ReleaseItem]:
+        """Writes the executed plans of tasks to the store."""
         part = part_id("trajectories", [task.id for task in tasks], {"teacher": "scripted"}, VERSION)
         trajectories: list[Trajectory] = [expert_trajectory(WORLDS[task.world], task) for task in tasks]
         self.prober.commit("trajectories", part, lambda: trajectories_frame(trajectories, tasks))
         return [
-            ReleaseItem(kind="trajectory", item_id=trajectory.id, task_id=task.id, weight=1.0)
+            ReleaseItem("trajectory", trajectory.id, task.id)
             for trajectory, task in zip(trajectories, tasks, strict=True)
+            if rough_tokens(trajectory.messages) <= self.window
         ]
 
-    def release(self, stage: Stage, parent: Policy | None, experts: list[ReleaseItem]) -> str:
-        """The release that a stage reads; probes the parent if the split is routed."""
+    def release(self, stage: Stage, probed: Policy | None, experts: list[ReleaseItem]) -> str:
+        """The release that a stage reads. probed: the policy whose probe routes it; None if its split is not routed."""
         split = SPLITS[stage.split]
         if not split.is_routed:
             return self.seed_release(experts)
-        assert parent is not None
-        return self.routed_release(split.release, parent, experts)
+        assert probed is not None
+        return self.routed_release(split.release, probed, experts)
 
-    def seed_release(self, experts: list[ReleaseItem]) -> str:
-        """The release of the experts, for the first stage."""
-        return make_release(self.store, "seed", {"seed": experts}, {"expert_budget": self.config.expert_budget})
+    def seed_release(self, items: list[ReleaseItem]) -> str:
+        """The release for the first stage."""
+        config = self.config
+        manifest = {
+            "expert_budget": config.expert_budget,
+            "synthesised_share": config.synthesised_share,
+            "experts": config.experts.engine or TEACHER,
+        }
+        return make_release(self.store, "seed", {"seed": items}, manifest)
 
     def routed_release(self, name: str, policy: Policy, experts: list[ReleaseItem]) -> str:
         """Probes the policy, tags the probe tasks, and freezes the splits that routing makes of the tags."""
         tags, rollouts = self.prober.probe(policy)
         queries = dict(self.store.query("SELECT DISTINCT task_id, query_id FROM tasks WHERE query_id IS NOT NULL").iter_rows())
         splits = route(experts, tags, rollouts, queries, self.config.route)
+        if self.config.experts.oracle:
+            tries = oracle_tries(tags, self.config.experts.best_of)
+            asked = [task for task in self.prober.probe_tasks() if task.id in tries]
+            splits["sft2"] += teach(self.store, self.config, asked, tries, self.prober.progress)
         manifest = {
             "probed_policy": policy.id,
             "histogram": {str(successes): tasks for successes, tasks in histogram(tags).items()},
             "routing": self.config.route.model_dump(),
+            "oracle": self.config.experts.engine if self.config.experts.oracle else None,
             "version": ROUTE_VERSION,
         }
         return make_release(self.store, name, {split: items for split, items in splits.items() if items}, manifest)
@@ -153,7 +218,7 @@ class Cascade:
         earlier = self.store.query("SELECT policy_id FROM policies WHERE stage_id = ?", [stage_id])
         if earlier.height:
             return Policy(earlier.item(), name, folder / "model")
-        model_in = parent.path if parent else None
+        model_in = parent.path if parent else self.base
         spec = self.config.spec(
             name, settings, store=self.store.root, release=release_id, split=split, model_in=model_in, model_out=folder / "model"
         )
@@ -174,6 +239,8 @@ class Cascade:
             "split": split,
             "worlds": list(self.config.worlds),
         }
+        if parent is None and self.base is not None:
+            facts["model"] = model_id(self.base)
         return content_id("stage", release_id, parent.id if parent else None, facts, VERSION)
 
     def _commit_stage(self, spec: StageSpec, result: Mapping[str, Any], about: Mapping[str, Any]) -> Policy:

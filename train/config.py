@@ -26,6 +26,28 @@ class EngineConfig(AskingConfig):
     answer_tokens: int = Field(1024, ge=16, description="Longest message of the policy, in tokens.")
 
 
+class ExpertsConfig(EngineConfig):
+    """Who makes the expert conversations of tasks."""
+
+    engine: str | None = Field(
+        None,
+        description="The engine that makes them (openai:MODEL, vllm:MODEL, hf:FOLDER), each verified; null: the scripted solver, free.",
+    )
+    best_of: int = Field(8, ge=1, description="Most tries of the engine at a task; it stops at the first that is verified.")
+    temperature: float = Field(0.7, ge=0, description="Its sampling temperature.")
+    oracle: bool = Field(
+        False,
+        description="Whether the second SFT also learns from the engine's verified answers to tasks that the probe found uncertain; their "
+        "tries are in proportion to their learnability potential.",
+    )
+
+    @model_validator(mode="after")
+    def _check_oracle(self) -> ExpertsConfig:
+        if self.oracle and self.engine is None:
+            raise ValueError("oracle needs an engine to ask: name one as `engine`")
+        return self
+
+
 class GateConfig(BaseModel):
     """Thresholds of the gate."""
 
@@ -51,9 +73,21 @@ class CascadeConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     worlds: tuple[WorldName, ...] = Field(("retail", "library"), min_length=1, description="Worlds whose tasks are trained on.")
+    model: str | None = Field(
+        None,
+        description="Base model of stages without a parent: a Hugging Face folder, or an id of the hub; null: a fresh tiny policy.",
+    )
     max_difficulty: int = Field(3, ge=-1, le=5, description="Highest static difficulty of a task that is used.")
     language: Language = Field("en", description="Language in which siblings of a task are worded.")
-    expert_budget: int = Field(480, ge=1, description="Most expert conversations that the seed SFT uses.")
+    expert_budget: int = Field(480, ge=1, description="Conversations that the seed SFT uses, of both kinds.")
+    synthesised_share: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="Share of them that come of synthesis: accepted conversations, chosen for what they cover, and siblings of these where "
+        "they are too few. The others are experts of single tasks.",
+    )
+    experts: ExpertsConfig = Field(default_factory=ExpertsConfig, description="Who makes the experts, and what that may cost.")
     probe_tasks: int = Field(720, ge=1, description="Tasks on which certainty is measured.")
     draws: DrawsConfig = Field(default_factory=DrawsConfig, description="How often each of these tasks is rolled out.")
     eval_tasks: int = Field(120, ge=1, description="Held-out tasks of known needs (eval_in), on which policies are measured and gated.")
@@ -110,6 +144,15 @@ class CascadeConfig(BaseModel):
             raise BadInput(f"train.stages has no stage {name}; it has {', '.join(by_name)}")
         return by_name[name]
 
+    def probed_stage(self, stage: Stage) -> str | None:
+        """The stage whose policy is probed to route this one: the first one up the line that routes another too, else the parent; None if
+        the stage's split is not routed."""
+        if stage.parent is None or not SPLITS[stage.split].is_routed:
+            return None
+        parent = self.stage(stage.parent)
+        earlier = None if self.route.reprobe else self.probed_stage(parent)
+        return earlier or parent.name
+
     def with_stage(self, name: str, **changes: Any) -> CascadeConfig:
         """This configuration with some keys of one stage changed."""
         changed = self.stage(name)
@@ -150,6 +193,7 @@ class CascadeConfig(BaseModel):
     def draft_specs(self, store: Path) -> dict[str, StageSpec]:
         """Name -> spec of every stage, before any has run. Values not known yet (releases, stage ids) are placeholders in capitals."""
         specs: dict[str, StageSpec] = {}
+        base = Path(self.model) if self.model is not None else None
         for stage in self.cascade:
             specs[stage.name] = self.spec(
                 stage.name,
@@ -157,7 +201,7 @@ class CascadeConfig(BaseModel):
                 store=store,
                 release=f"RELEASE-FOR-{stage.name}",
                 split=SPLITS[stage.split].part,
-                model_in=specs[stage.parent].model_out if stage.parent is not None else None,
+                model_in=specs[stage.parent].model_out if stage.parent is not None else base,
                 model_out=store / "models" / f"STAGE-{stage.name}" / "model",
             )
         return specs

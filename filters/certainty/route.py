@@ -1,13 +1,11 @@
-"""Routing: which task goes where after a probe. High certainty feeds the second SFT, low certainty feeds RL.
-
-The route depends on the region alone:
+"""Routing: which task goes where after a probe. What the policy has solved feeds the second SFT, what it is uncertain of feeds RL.
 
     mastered      second SFT, as replay: a configured share, which is a split of its own too
     certain       second SFT: the policy's own best verified trajectory
-    uncertain     RL, with fresh siblings
+    uncertain     RL, with fresh siblings; and second SFT too, unless `second` is `certain`
     out of reach  held, probed again after the next stage
 
-The second SFT trains on the seed split's expert traces and the policy's verified traces. RL draws its tasks by `weight`: a uniform share
+The second SFT trains on the seed split's traces and the policy's own verified traces. RL draws its tasks by `weight`: a uniform share
 over all probed tasks, the remaining draws over uncertain tasks by learnability potential. No query gets more than a twentieth of the draws,
 if there are enough queries. That routing helps is a hypothesis, so the uniform share is configurable, and every release stores its
 thresholds and its histogram.
@@ -19,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -28,7 +27,7 @@ from filters.certainty.certainty import Region, RegionConfig, histogram
 from storage.errors import HeadraceError
 from storage.releases.release import ReleaseItem
 
-VERSION = 3
+VERSION = 4
 QUERY_SHARE = 0.05
 """Largest share of RL's draws for the siblings of one query, the uniform floor included."""
 _TAG_COLUMNS = ("task_id", "region", "learnability", "successes", "k")
@@ -41,6 +40,14 @@ class RouteConfig(BaseModel):
 
     regions: RegionConfig = Field(
         default_factory=RegionConfig, description="The success rates at which one region of certainty ends and the next begins."
+    )
+    second: Literal["solved", "certain"] = Field(
+        "solved",
+        description="Tasks of which the second SFT learns the policy's own trace: every solved one, or certain and mastered ones alone.",
+    )
+    reprobe: bool = Field(
+        False,
+        description="Whether a later routed stage has a probe of its own parent; if not, it is routed by the draws of the first.",
     )
     replay_share: float = Field(
         1.0, ge=0, le=1, description="Share of the mastered tasks of which the second SFT replays the policy's own trace."
@@ -70,9 +77,10 @@ def route(
     """
     if missing := [name for name in _TAG_COLUMNS if name not in tags.columns]:
         raise HeadraceError(f"the tags to route lack the column {missing[0]}; pass rows of table `tags` with {', '.join(_TAG_COLUMNS)}")
-    certain = tags.filter(pl.col("region") == Region.CERTAIN)
+    regions = [Region.CERTAIN] + ([Region.UNCERTAIN] if config.second == "solved" else [])
+    solved = tags.filter(pl.col("region").is_in(regions))
     replayed = tags.filter((pl.col("region") == Region.MASTERED) & _is_replayed(tags["task_id"], config.replay_share))
-    own_traces = pl.concat([certain, replayed])
+    own_traces = pl.concat([solved, replayed])
     _refuse_empty("sft2", own_traces, tags, config)
     _refuse_empty("rl", tags.filter(pl.col("region") == Region.UNCERTAIN), tags, config)
     return {

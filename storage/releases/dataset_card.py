@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from storage.records import JSON
-from storage.releases.release import BEFORE_SQL, ReleasedItem
+from storage.releases.release import BEFORE_SQL, ORIGINS, ReleasedItem
 from storage.store import Store
 
 UNSTATED = "not stated: find out before you publish"
 _PROMISE = (
     "Every conversation was executed in a real, seeded world; every task comes with a plan that passes, and doing nothing fails it. "
-    "A conversation with several goals is about no single task.\n\n"
+    "A conversation with several goals is one task, whose user is simulated.\n\n"
     "Tool-call `arguments` and the column `tools` are JSON strings."
 )
 _SCALE = "Static difficulty of the tasks: -1 refusal, 0 no tool, 1 to 5 rising with tool load, chain depth and constraints."
@@ -38,7 +38,7 @@ def card(
     sections = [
         _head(splits, files),
         f"# {manifest['name']}\n\nTool-use data made by Headrace: release `{release_id}`, written for {format}. {_PROMISE}",
-        "## Splits\n\n" + _split_table(splits),
+        "## Splits\n\n" + _split_table(splits, manifest),
         f"## Difficulty\n\n{_SCALE}\n\n" + _difficulty_table(splits),
         _certainty(store, release_id, manifest),
         _funnel(store, release_id),
@@ -68,18 +68,19 @@ def _head(splits: Mapping[str, Sequence[ReleasedItem]], files: Mapping[str, str]
     return "\n".join(head)
 
 
-def _split_table(splits: Mapping[str, Sequence[ReleasedItem]]) -> str:
+def _split_table(splits: Mapping[str, Sequence[ReleasedItem]], manifest: Mapping[str, Any]) -> str:
     rows = []
     for split, items in splits.items():
         kinds = Counter(item.item.kind for item in items)
         tasks = {item.task.id: item.task for item in items if item.task}
-        from_queries = sum(task.query_id is not None for task in tasks.values())
+        origins = manifest["splits"][split]["origins"]
+        shares = ", ".join(f"{ORIGINS[origin]} {n / len(items):.0%}" for origin, n in origins.items())
         settings = {item.item.task_id or item.item.item_id: item.setting for item in items}.values()
         worlds = ", ".join(f"{world} {n}" for world, n in sorted(Counter(setting.world for setting in settings).items()))
         languages = ", ".join(f"{language} {n}" for language, n in sorted(Counter(setting.language for setting in settings).items()))
         shown = ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items()))
-        rows.append((split, len(items), shown, len(tasks), from_queries, worlds, languages))
-    return _table(("split", "items", "kinds", "tasks", "tasks from raw queries", "worlds", "languages"), rows)
+        rows.append((split, len(items), shown, len(tasks), shares, worlds, languages))
+    return _table(("split", "items", "kinds", "tasks", "origins", "worlds", "languages"), rows)
 
 
 def _difficulty_table(splits: Mapping[str, Sequence[ReleasedItem]]) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import polars as pl
 
 from storage.errors import BadInput
 from storage.releases.lineage_graph import ORDER, kind_of, origins, uses
+from storage.releases.release import ORIGINS, manifest_of
 from storage.store import Store
 
 _SHOWN = 4
@@ -16,17 +18,23 @@ _SHOWN = 4
 
 @dataclass(frozen=True)
 class Lineage:
-    """All ancestors and descendants of one id: frames with columns kind and id."""
+    """All ancestors and descendants of one id: frames with columns kind and id.
+
+    splits: for a policy, its splits' names and the origins of their items (`storage.releases.release.manifest_of`).
+    """
 
     id: str
     kind: str
     origins: pl.DataFrame
     uses: pl.DataFrame
+    splits: tuple[tuple[str, Mapping[str, int]], ...] = ()
 
     def __str__(self) -> str:
         below = "\n".join(f"  {line}" for line in lines_by_kind(self.origins, reverse=True)) or "  nothing"
         above = "\n".join(f"  {line}" for line in lines_by_kind(self.uses)) or "  nothing"
-        return f"{self.kind} {self.id}\nmade from\n{below}\nwent into\n{above}"
+        learned = "".join(f"\n  {split}: {_shares(origins)}" for split, origins in self.splits)
+        learned = f"\nlearned from{learned}" if learned else ""
+        return f"{self.kind} {self.id}\nmade from\n{below}{learned}\nwent into\n{above}"
 
 
 def lineage(store: Store, node: str) -> Lineage:
@@ -38,7 +46,20 @@ def lineage(store: Store, node: str) -> Lineage:
     kind = kind_of(store, node)
     if kind not in ORDER:
         raise BadInput(f"{node} is a {kind}, and has no lineage; `headrace explain {node}` says what it did")
-    return Lineage(node, kind, origins(store, kind, node), uses(store, kind, node))
+    found = origins(store, kind, node)
+    return Lineage(node, kind, found, uses(store, kind, node), _splits(store, found) if kind == "policy" else ())
+
+
+def _splits(store: Store, found: pl.DataFrame) -> tuple[tuple[str, Mapping[str, int]], ...]:
+    """Each split among a policy's ancestors, with the origins of its items."""
+    splits = [node.rpartition("/") for node in found.filter(kind="split")["id"]]
+    manifests = {release: manifest_of(store, release) for release, _, _ in splits}
+    return tuple((f"{manifests[release]['name']}/{split}", manifests[release]["splits"][split]["origins"]) for release, _, split in splits)
+
+
+def _shares(origins: Mapping[str, int]) -> str:
+    total = sum(origins.values())
+    return ", ".join(f"{count:,} {ORIGINS[origin]} ({count / total:.0%})" for origin, count in origins.items())
 
 
 def lines_by_kind(nodes: pl.DataFrame, *, reverse: bool = False) -> list[str]:

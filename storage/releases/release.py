@@ -35,6 +35,9 @@ BEFORE_SQL = f"(SELECT part_id FROM parts WHERE rowid < {RELEASED_AT_SQL})"
 """SQL: the parts committed before a release, which never change afterwards. Parameter: the release id."""
 
 Kind = Literal["task", "trajectory", "rollout"]
+ORIGINS = {"query": "from raw queries", "conversation": "from synthesised conversations", "goal": "from single blueprint goals"}
+"""Origins of items, in words."""
+_IDS = {"item_id": pl.String, "task_id": pl.String}
 
 
 @dataclass(frozen=True)
@@ -100,8 +103,13 @@ def make_release(store: Store, name: str, splits: Mapping[str, Sequence[ReleaseI
         orient="row",
     )
     hashes = {split: _hash(items) for split, items in splits.items()}
+    origins = {split: _count_origins(store, items) for split, items in splits.items()}
     release_id = content_id("release", name, hashes, dict(manifest))
-    described = {**manifest, "name": name, "splits": {split: _describe(items) | {"hash": hashes[split]} for split, items in splits.items()}}
+    described = {
+        **manifest,
+        "name": name,
+        "splits": {split: _describe(items) | {"origins": origins[split], "hash": hashes[split]} for split, items in splits.items()},
+    }
     header = pl.DataFrame({"release_id": [release_id], "name": [name], "manifest": [canonical_json(described)]})
     store.commit(
         [
@@ -117,7 +125,10 @@ def make_release(store: Store, name: str, splits: Mapping[str, Sequence[ReleaseI
 
 
 def manifest_of(store: Store, release_id: str) -> dict[str, Any]:
-    """The manifest as stored: what decided the selection, and per split `items`, `tasks`, `kinds` and `hash`.
+    """The manifest as stored: what decided the selection, and per split `items`, `tasks`, `kinds`, `origins` and `hash`.
+
+    origins: number of items that come of raw queries (`query`), of synthesised conversations (`conversation`), and of single blueprint
+    goals (`goal`).
 
     Raises:
         BadInput: the release does not exist.
@@ -222,6 +233,28 @@ def _describe(items: Sequence[ReleaseItem]) -> dict[str, JSON]:
     }
 
 
+def _count_origins(store: Store, items: Sequence[ReleaseItem]) -> dict[str, JSON]:
+    """Origin -> number of items."""
+    ids = pl.DataFrame({"item_id": [item.item_id for item in items], "task_id": [item.task_id for item in items]}, schema_overrides=_IDS)
+    tasks = store.query(
+        "SELECT task_id, any_value(query_id) AS query_id, any_value(json_type(spec, '$.conversation')) AS conversation FROM tasks "
+        "WHERE task_id IN (SELECT unnest(?)) GROUP BY task_id",
+        [ids["task_id"].drop_nulls().unique().sort().to_list()],
+    )
+    simulated = store.query(
+        "SELECT trajectory_id AS item_id, true AS simulated FROM trajectories WHERE cluster_id IS NOT NULL AND trajectory_id IN "
+        "(SELECT unnest(?))",
+        [[item.item_id for item in items if item.kind == "trajectory"]],
+    )
+    joined = ids.join(tasks.cast({"task_id": pl.String}), on="task_id", how="left").join(
+        simulated.cast({"item_id": pl.String}), on="item_id", how="left"
+    )
+    is_conversation = pl.col("simulated").is_not_null() | (pl.col("conversation") == "OBJECT")
+    origin = pl.when(is_conversation).then(pl.lit("conversation")).when(pl.col("query_id").is_not_null()).then(pl.lit("query"))
+    counts = joined.select(origin=origin.otherwise(pl.lit("goal")))["origin"].value_counts()
+    return dict(sorted(counts.iter_rows()))
+
+
 def _check(store: Store, name: str, splits: Mapping[str, Sequence[ReleaseItem]]) -> None:
     if not splits:
         raise HeadraceError(f"release {name} has no splits; nothing was selected")
@@ -282,3 +315,16 @@ def _check_conversations(store: Store, name: str, split: str, items: Sequence[Re
                     f"{kind} {missing[0]} of task {missing[1] or '(none)'} in split {split} of release {name} is not in the store; "
                     "commit it first"
                 )
+    leaks = store.query(_LEAKS_SQL, [[item.item_id for item in items if item.kind == "trajectory"]])
+    if leaks.height:
+        trajectory, frame = leaks.row(0)
+        raise HeadraceError(
+            f"trajectory {trajectory} in split {split} of release {name} asks for frame {frame}, which is held out for evaluation"
+        )
+
+
+_LEAKS_SQL = """SELECT trajectory_id, frame_id FROM (
+    SELECT trajectory_id, unnest(json_extract_string(b.spec, '$.goals[*].frame_id')) AS frame_id
+    FROM trajectories JOIN blueprints b USING (blueprint_id) WHERE trajectory_id IN (SELECT unnest(?)))
+WHERE frame_id IN (SELECT frame_id FROM tasks WHERE division = 'held_out') ORDER BY ALL LIMIT 1"""
+"""Trajectories whose blueprint has a goal that is held out, with the frame of the goal; parameter: their ids."""

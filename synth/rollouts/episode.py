@@ -8,6 +8,9 @@ in its own thread.
 A trace is exact: its tokens and log-probabilities are those that were sampled. The prompt of every turn must begin with the tokens of the
 turns before it; where a server has rendered them differently, the turns from there on are not trained on (`is_exact`).
 
+A task with several user turns goes on after an answer that passes: `synth/conversations/conversation_play.py` is its user, its tools and
+its judge.
+
 Not done here: restarting failed conversations, repeating a task, storing (`synth/rollouts/draws.py`).
 """
 
@@ -18,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
 from storage.records import Cost, Message, Outcome, Rollout, SampledTurn, Task, Tool, content_id
+from synth.conversations.conversation_play import ConversationPlay, blueprint_of
 from synth.engines.base import ChatAnswer, ChatRequest, Engine, EngineFailure, side_by_side
 from synth.tasks.verify import Verdict, judge
 from synth.worlds import WORLDS
@@ -77,6 +81,7 @@ class Episode:
     """One conversation; it is over once `outcome` is set.
 
     kind: the task's world; None lets `play` look it up.
+    max_turns: most answers for one user turn.
     attempts: how often it was started.
     failure: the error, for a failure that the policy did not cause.
     is_unanswered: the engine failed.
@@ -99,6 +104,9 @@ class Episode:
     is_unanswered: bool = False
     is_lost: bool = False
     _world: World | None = None
+    _dialogue: ConversationPlay | None = None
+    _turn_steps: int = 0
+    """Answers since the user spoke last."""
     _known: tuple[int, ...] = ()
     """The tokens so far, as sampled."""
 
@@ -110,6 +118,7 @@ class Episode:
         message = answer.message
         self.messages.append(message)
         self._add_turn(answer)
+        self._turn_steps += 1
         self.prompt_tokens += answer.prompt_tokens
         self.completion_tokens += answer.completion_tokens
         if answer.finish_reason == "length":
@@ -117,8 +126,8 @@ class Episode:
         if not message.tool_calls:
             if "<tool_call>" in (message.content or ""):
                 return self._end_as_policy_failure("well_formed")
-            return self._judge()
-        if len(self.turns) >= self.max_turns:
+            return self._judge() if self.task.conversation is None else self._end_turn()
+        if self._turn_steps >= self.max_turns:
             return self._end_as_policy_failure("ended_in_time")
         try:
             return self._call(message)
@@ -141,6 +150,10 @@ class Episode:
             self._end_as_policy_failure("ended_in_time")
 
     def _call(self, message: Message) -> list[Message]:
+        if self.task.conversation is not None:
+            results = self._play().call(message)
+            self.messages += results
+            return results
         if self._world is None:
             self._world = self._kind()(self.task.world_seed)
         results = [
@@ -170,8 +183,32 @@ class Episode:
         self.reward, self.checks = verdict.reward, verdict.checks
         return None
 
+    def _play(self) -> ConversationPlay:
+        if self._dialogue is None:
+            self._dialogue = ConversationPlay(self._kind(), blueprint_of(self.task))
+        return self._dialogue
+
+    def _end_turn(self) -> list[Message] | None:
+        """Judges a turn of a task with several user turns; returns what the user says next, None if the conversation is over."""
+        try:
+            play = self._play()
+        except Exception as error:
+            return self._broken_world(error)
+        try:
+            said = play.end_turn(self.messages)
+        except Exception as error:
+            return self._end_with_failure(Outcome.JUDGE_FAILURE, _describe_error(error))
+        if said is not None:
+            self.messages.append(said)
+            self._turn_steps = 0
+            return [said]
+        self.outcome = Outcome.SUCCESS if play.passed else Outcome.POLICY_FAILURE
+        self.reward, self.checks = play.reward, play.checks
+        return None
+
     def _end_as_policy_failure(self, check: str) -> list[Message] | None:
-        self.outcome, self.reward, self.checks = Outcome.POLICY_FAILURE, 0.0, {check: False}
+        reward = self._dialogue.reward if self._dialogue is not None else 0.0
+        self.outcome, self.reward, self.checks = Outcome.POLICY_FAILURE, reward, {check: False}
         return None
 
     def _broken_world(self, error: Exception) -> list[Message] | None:

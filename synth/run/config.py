@@ -17,6 +17,7 @@ from synth.worlds import WORLDS, WorldName, WorldRange, names_in
 
 _SPECS = ("banking", "clinic", "helpdesk", "hotel", "library", "logistics", "school", "telecom")
 _DRILLS = {"retail": 160, "library": 24}
+_WEIGHTS = {"retail": 12.0, "library": 12.0}
 
 
 class SynthesisConfig(BaseModel):
@@ -33,6 +34,11 @@ class SynthesisConfig(BaseModel):
         description="Catalogue of tools (JSONL, OpenAI or MCP form) beside those; null: none. Tools of no world are only stored.",
     )
     seed: int = Field(0, description="Seed of the conversations; another seed gives others.")
+    world_weights: Mapping[WorldName, Annotated[float, Field(gt=0)]] = Field(
+        _WEIGHTS,
+        description="Worlds, each with how many times as often, at most, its domains are asked for as others, if it is among `worlds`; a "
+        "world that is not named has 1. Give more to worlds that you train on.",
+    )
     accepted: int = Field(300, ge=1, description="Accepted conversations at which the run stops.")
     max_proposals: int = Field(2000, ge=1, description="Most blueprints that are asked for, accepted or not.")
     calibration: int = Field(
@@ -64,11 +70,12 @@ class SynthesisConfig(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _set_default_drills(cls, values: Any) -> Any:
-        """Sets `drills`, if only `worlds` are given, to the default drills of these worlds."""
-        if not isinstance(values, Mapping) or "drills" in values or not isinstance(values.get("worlds"), (list, tuple)):
+    def _set_defaults_of_worlds(cls, values: Any) -> Any:
+        """Where `worlds` are given alone: the default drills of these worlds, and equal weights."""
+        if not isinstance(values, Mapping) or not isinstance(values.get("worlds"), (list, tuple)):
             return values
-        return {**values, "drills": {world: count for world, count in _DRILLS.items() if world in values["worlds"]}}
+        drills = {world: count for world, count in _DRILLS.items() if world in values["worlds"]}
+        return {"drills": drills, "world_weights": {}, **values}
 
     @model_validator(mode="after")
     def _check_drill_worlds(self) -> SynthesisConfig:

@@ -143,6 +143,7 @@ class Controller:
 
     Args:
         domains: the fixed label set of domain entropy.
+        weights: how many times as often a domain is asked for as one of weight 1; 1 if missing.
         domain_urgency, mode_urgency: urgency of a domain, and of a family in a band, in [0, 1] (`failure_targeting.py`); 0 if missing.
     """
 
@@ -151,6 +152,7 @@ class Controller:
         domains: Sequence[str],
         config: EvolutionConfig | None = None,
         *,
+        weights: Mapping[str, float] | None = None,
         domain_urgency: Mapping[str, float] | None = None,
         mode_urgency: Mapping[tuple[str, Band], float] | None = None,
     ) -> None:
@@ -165,6 +167,7 @@ class Controller:
             {label: at for at, label in enumerate(labels)} for labels in (self.domains, self.families, BANDS)
         )
         self._counts = tuple(np.zeros(size, dtype=np.int64) for size in shape)
+        self._weights = np.array([(weights or {}).get(domain, 1.0) for domain in self.domains])
         by_domain, by_mode = domain_urgency or {}, mode_urgency or {}
         of_domain = np.array([by_domain.get(domain, 0.0) for domain in self.domains])
         of_mode = np.array([[by_mode.get((family, band), 0.0) for band in BANDS] for family in self.families])
@@ -221,8 +224,10 @@ class Controller:
         return float(sum(term[place] for term, place in zip(self._terms(), at, strict=True)) + self._focus[at])
 
     def _terms(self) -> tuple[Floats, Floats, Floats]:
-        """The terms of the score by domain, by family and by band, from shares smoothed as (c + 0.5) / (N + 0.5 K)."""
+        """The terms of the score by domain, by family and by band, from shares smoothed as (c + 0.5) / (N + 0.5 K); a domain's share counts
+        relative to its weight."""
         domain, family, band = ((counts + 0.5) / (counts.sum() + 0.5 * len(counts)) for counts in self._counts)
+        domain /= self._weights / self._weights.mean()
         target = np.array(self.config.band_shares)
         deficit: Floats = np.maximum(0.0, (target - band) / target)
         return -self.config.domain_weight * np.log2(domain), -self.config.family_weight * np.log2(family), self.config.band_weight * deficit
@@ -251,13 +256,15 @@ class Controller:
         return dict(zip(self.cells, self._probabilities(self._feasibility()).ravel().tolist(), strict=True))
 
     def _probabilities(self, feasibility: Floats) -> Floats:
-        """(1 - u) softmax(score * feasibility / T) + u uniform; the sum of the softmax over each band is set by `_band_deficits`."""
+        """(1 - u) softmax(score * feasibility / T) + u uniform, both times the domain's weight; the sum of the softmax over each band is
+        set by `_band_deficits`."""
         domain, family, band = self._terms()
         heat = (domain[:, None, None] + family[None, :, None] + band + self._focus) * feasibility / self.config.temperature
-        weights = np.exp(heat - heat.max())
+        asked = (self._weights / self._weights.mean())[:, None, None]
+        weights = np.exp(heat - heat.max()) * asked
         weights *= self._band_deficits() / np.maximum(weights.sum(axis=(0, 1)), np.finfo(np.float64).tiny)
         uniform = self.config.uniform_share
-        probabilities: Floats = (1 - uniform) * weights / weights.sum() + uniform / weights.size
+        probabilities: Floats = (1 - uniform) * weights / weights.sum() + uniform * asked / weights.size
         return probabilities
 
     def _band_deficits(self) -> Floats:
@@ -330,16 +337,21 @@ class Controller:
         return on_target and all(gain < self.config.stop_gain_bits for gain in gains)
 
     def alarms(self) -> list[str]:
-        """Texts about domains and mode families with more than `alarm_factor` times their even share, a sign of collapse."""
-        axes = (("domain", self.domains, self._counts[0]), ("family", self.families, self._counts[1]))
-        return [alarm for axis, labels, counts in axes for alarm in self._collapse_alarms(axis, labels, counts.tolist())]
+        """Texts about domains and mode families with more than `alarm_factor` times their target share, a sign of collapse."""
+        even = np.full(len(self.families), 1 / len(self.families))
+        axes = (
+            ("domain", self.domains, self._counts[0], self._weights / self._weights.sum()),
+            ("family", self.families, self._counts[1], even),
+        )
+        return [alarm for axis, labels, counts, targets in axes for alarm in self._collapse_alarms(axis, labels, counts, targets)]
 
-    def _collapse_alarms(self, axis: str, labels: Sequence[str], counts: Sequence[int]) -> list[str]:
-        total, limit = sum(counts), self.config.alarm_factor / len(labels)
-        if total < self.config.proposals_per_round or limit >= 1:
+    def _collapse_alarms(self, axis: str, labels: Sequence[str], counts: NDArray[np.int64], targets: Floats) -> list[str]:
+        total = int(counts.sum())
+        if total < self.config.proposals_per_round:
             return []
+        shares = zip(labels, (counts / total).tolist(), (self.config.alarm_factor * targets).tolist(), strict=True)
         return [
-            f"{axis} {label} holds {count / total:.0%} of what was accepted, more than {limit:.0%}"
-            for label, count in zip(labels, counts, strict=True)
-            if count / total > limit
+            f"{axis} {label} holds {share:.0%} of what was accepted, more than {limit:.0%}"
+            for label, share, limit in shares
+            if limit < share
         ]

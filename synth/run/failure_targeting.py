@@ -29,8 +29,8 @@ from synth.blueprints.blueprint import Bands
 from synth.blueprints.cell import Band, mode_family
 from synth.blueprints.conversation_template import intent_pool
 from synth.clusters.business_clusters import Cluster
+from synth.conversations.expert import expert_profile
 from synth.intervals import wilson
-from synth.roles.simulate import expert_profile
 from synth.run.config import SynthesisConfig
 from synth.run.controller import Controller, EvolutionConfig
 from synth.worlds import WORLDS
@@ -182,13 +182,16 @@ def _rows(probed: Iterable[Mapping[str, Any]], focus_id: str, policy: str) -> pl
 # ---- effects of the focus ---------------------------------------------------------------------------------------------
 
 
-def build_controller(domains: Sequence[str], config: EvolutionConfig, focus: Focus | None, bands: Bands | None) -> Controller:
-    """A new controller. bands: None if unknown; then modes have no urgency."""
+def build_controller(
+    domains: Sequence[str], config: EvolutionConfig, focus: Focus | None, bands: Bands | None, weights: Mapping[str, float] | None = None
+) -> Controller:
+    """A new controller. bands: None if unknown; then modes have no urgency. weights: of domains."""
     by_domain = focus.by_domain() if focus is not None else {}
     by_mode = focus.by_mode(bands) if focus is not None and bands is not None else {}
     return Controller(
         domains,
         config,
+        weights=weights,
         domain_urgency={domain: stats.urgency for domain, stats in by_domain.items()},
         mode_urgency={mode: stats.urgency for mode, stats in by_mode.items()},
     )

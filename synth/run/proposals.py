@@ -14,23 +14,26 @@ from functools import lru_cache
 import polars as pl
 
 from storage.execution import Progress
-from storage.records import Cost, Frame, Message, Outcome, Task, canonical_json, content_id
+from storage.records import Cost, Division, Frame, Message, Outcome, Task, canonical_json, content_id
 from storage.tables import TABLES
 from synth.blueprints.blueprint import Bands, Blueprint
 from synth.blueprints.cell import Cell, mode_family
 from synth.blueprints.draft import FrameFilter, PlanFailed
 from synth.blueprints.planner import Planner
+from synth.blueprints.redraw import redraw
 from synth.clusters.business_clusters import Cluster
+from synth.conversations.conversation_task import conversation_task
 from synth.engines.base import EngineFailure, is_dead, side_by_side
 from synth.gc_paused import pause_gc
 from synth.roles.role_engines import RoleEngines
 from synth.roles.simulate import Simulated
 from synth.run.controller import Draw, Report
-from synth.tasks.solver import NotAdmitted, admit
+from synth.tasks.solver import NotAdmitted, Use, admit
 from synth.tasks.split import DivisionConfig, division
 from synth.worlds import WORLDS
 
 SCRIPTED = RoleEngines()
+_COUNTERPARTS: tuple[tuple[Division, Use], ...] = (("probe", "train"), ("held_out", "eval_out"))
 _PLANNER_LOCK = threading.Lock()
 """Scripted planners share their template libraries, and are quick."""
 
@@ -73,7 +76,8 @@ class Job:
 class Proposal:
     """The result of a job: an executed conversation, or the reason why there is none.
 
-    task: the conversation's task, if it has one goal and no disturbance.
+    task: the conversation's task, if it is accepted and the task is admitted.
+    counterparts: tasks of the same course in the other divisions, which are probed and evaluated.
     reason: why it was not accepted; empty if it was.
     planning: cost of the blueprint, or of the attempt.
     """
@@ -83,8 +87,13 @@ class Proposal:
     blueprint: Blueprint | None = None
     simulated: Simulated | None = None
     task: Task | None = None
+    counterparts: tuple[Task, ...] = ()
     reason: str = ""
     planning: Cost = field(default_factory=Cost)
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        return (*([self.task] if self.task is not None else []), *self.counterparts)
 
     @property
     def is_rated(self) -> bool:
@@ -141,16 +150,23 @@ def propose_with_models(jobs: Sequence[Job], engines: RoleEngines, label: str, p
 
 
 @lru_cache(maxsize=64)
-def _is_seed(divisions: DivisionConfig) -> FrameFilter:
-    """Whether a frame is in division `seed`. Cached, so that planners can cache by this function."""
-    return lambda frame_id: division(frame_id, divisions) == "seed"
+def _is_in(side: Division, divisions: DivisionConfig) -> FrameFilter:
+    """Whether a frame is in a division. Cached, so that planners can cache by this function."""
+    return lambda frame_id: division(frame_id, divisions) == side
 
 
 def make_proposal(job: Job, engines: RoleEngines = SCRIPTED) -> Proposal:
     """Plans, simulates and judges one proposal. Thread-safe. Raises BudgetSpent."""
     rng = random.Random(job.key)
     planner = Planner(
-        _is_seed(job.divisions), job.chinese_share, job.bands, job.veiled_share, job.tries, job.used_modes, job.code_share, job.factors
+        _is_in("seed", job.divisions),
+        job.chinese_share,
+        job.bands,
+        job.veiled_share,
+        job.tries,
+        job.used_modes,
+        job.code_share,
+        job.factors,
     )
     model = engines.plans(planner)
     try:
@@ -169,22 +185,46 @@ def make_proposal(job: Job, engines: RoleEngines = SCRIPTED) -> Proposal:
     planning = Cost() if model is None else model.cost
     simulated = engines.simulate(blueprint)
     simulated = simulated.with_cost(planning) if planning != Cost() else simulated
-    task = single_task(blueprint, simulated) if simulated.accepted and job.cell is not None else None
-    return Proposal(job, cluster, blueprint, simulated, task, simulated.reason, planning)
+    task, counterparts = None, tuple[Task, ...]()
+    if simulated.accepted and job.cell is not None:
+        if is_plain(blueprint):
+            task = single_task(blueprint, simulated)
+        else:
+            task, counterparts = conversation_tasks(blueprint, job.divisions)
+    return Proposal(job, cluster, blueprint, simulated, task, counterparts, simulated.reason, planning)
 
 
 def _salt(job: Job) -> tuple[str, ...]:
     return (job.played_by,) if job.played_by else ()
 
 
+def conversation_tasks(blueprint: Blueprint, divisions: DivisionConfig) -> tuple[Task | None, tuple[Task, ...]]:
+    """The task of a conversation, and those of its counterparts in the divisions `probe` and `held_out`; each only if it is admitted."""
+    world = WORLDS[blueprint.world]
+    try:
+        task = conversation_task(world, blueprint, division="seed")
+    except NotAdmitted:
+        return None, ()
+    counterparts: list[Task] = []
+    for side, use in _COUNTERPARTS:
+        try:
+            frames = _is_in(side, divisions)
+            drawn = redraw(world, blueprint, key=blueprint.id, index=0, language=blueprint.language, use=use, is_allowed=frames)
+            counterparts.append(conversation_task(world, drawn, division=side, use=use, blueprint_id=blueprint.id))
+        except (PlanFailed, NotAdmitted):
+            continue
+    return task, tuple(counterparts)
+
+
+def is_plain(blueprint: Blueprint) -> bool:
+    """Whether a conversation has one goal and nothing happens around it, so that its task needs no simulated user."""
+    is_disturbed = blueprint.perturbations or any(turn.cues for turn in blueprint.turns) or any(node.is_check for node in blueprint.nodes)
+    return len(blueprint.goals) == 1 and not is_disturbed
+
+
 def single_task(blueprint: Blueprint, simulated: Simulated) -> Task | None:
-    """The task of a conversation with one goal and no disturbance, which opens like the conversation up to its first call; None for other
-    conversations, or if the task is not admitted."""
+    """The task of a plain conversation, which opens like the conversation up to its first call; None if it is not admitted."""
     goal = blueprint.goals[0]
-    is_plain = len(blueprint.goals) == 1 and not blueprint.perturbations and not any(node.is_check for node in blueprint.nodes)
-    asks_first = any(turn.is_question and turn.steps for turn in blueprint.turns)
-    if not is_plain or asks_first:
-        return None
     opening = _opening(simulated.trajectory.messages)
     try:
         return admit(

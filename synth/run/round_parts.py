@@ -66,7 +66,7 @@ class RoundParts:
         frames = {
             "blueprints": blueprint_rows(number, proposals),
             "trajectories": simulated_frame(conversations, bands),
-            "tasks": tasks_frame([one.task for one in proposals if one.task is not None]),
+            "tasks": tasks_frame([task for one in proposals for task in one.tasks]),
             "diversity": self.diversity_rows(number, figures),
         }
         if decisions is not None:

@@ -29,7 +29,7 @@ class RunState:
     rejected: reason -> number of proposals.
     proposals: number of proposals.
     unrated: number of proposals in which an engine, a tool, the user or the judge failed.
-    tasks: number of tasks from single-goal conversations.
+    tasks: number of tasks made of accepted conversations.
     alarms: the controller's alarms, as texts.
     """
 
@@ -57,7 +57,7 @@ class RunState:
         self.rejected.update(one.reason for one in proposals if one.reason)
         self.proposals += len(proposals)
         self.unrated += sum(not one.is_rated for one in proposals)
-        self.tasks += sum(one.task is not None for one in proposals)
+        self.tasks += sum(len(one.tasks) for one in proposals)
         self.profiles += [one.simulated.profile for one in accepted if one.simulated is not None]
         self.vectors.append(vectors_of(accepted))
 

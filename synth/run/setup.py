@@ -24,7 +24,7 @@ from synth.tasks.split import STANDARD, DivisionConfig
 from synth.worlds import WORLDS, admitted_names, run_python
 from synth.worlds.stored_worlds import worlds_frame
 
-VERSION = 4
+VERSION = 5
 
 
 class SynthesisSetup:
@@ -107,6 +107,12 @@ class SynthesisSetup:
         if not clusters_of:
             raise HeadraceError("no cluster of tools can serve any intent; lower clusters.edge_threshold or clusters.growth_floor")
         return clusters_of
+
+    @property
+    def domain_weights(self) -> dict[str, float]:
+        """Domain -> the greatest weight of a world that serves it."""
+        weights = self.config.world_weights
+        return {domain: max(weights.get(one.world or "", 1.0) for one in clusters) for domain, clusters in self.by_domain.items()}
 
     def _write_drills(self, kind: str, world: str, count: int) -> None:
         """Writes the blueprints and tasks of a world's drills, unless the store has them. kind: `drills`, or `programs` for drills that

@@ -5,8 +5,9 @@ round, the controller draws cells, each cell becomes at most one conversation, a
 of store parts whose ids follow from the round before. A run that was killed reads the stored rounds, rebuilds the controller's state from
 their rows, and continues. The proposals of a round are independent, so an executor can work on them in parallel with the same result.
 
-Conversations use frames of the seed division, training worlds and training individuals only, so nothing leaks into an evaluation. Drills
-(`single_goal.py`) are single tasks of all divisions; held-out drills are in worlds that are set aside.
+Conversations use frames of the seed division, training worlds and training individuals only, so nothing leaks into an evaluation. An
+accepted one gives a task, and its course, with other frames, one each for probing and for evaluation. Drills (`single_goal.py`) are single
+tasks of all divisions; held-out tasks are in worlds that are set aside.
 
 If language models play roles (`role_engines.py`), calibration is scripted all the same. Answers are stored before they are used, so a run
 that was killed, or stopped by its budget, pays for no answer twice.
@@ -227,7 +228,7 @@ class _Run:
                 self.writer.find_or_write("diversity", copy_id, lambda: self.rounds.diversity_rows(CALIBRATION, stored))
         by_name = {figure.metric: figure.value for figure in stored}
         bands = Bands(by_name["complexity_low_to"], by_name["complexity_high_from"])
-        return ids, build_controller(domains, self.config.evolution, self.focus, bands), bands, stored
+        return ids, build_controller(domains, self.config.evolution, self.focus, bands, self.setup.domain_weights), bands, stored
 
     def _make_calibration(self, ids: Mapping[str, str]) -> tuple[Figure, ...]:
         rng = random.Random(content_id("calibration", self.config.seed))

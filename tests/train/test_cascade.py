@@ -15,11 +15,15 @@ from filters.certainty.route import RouteConfig
 from flows.summary_tables import certainty, flips
 from storage.errors import HeadraceError
 from storage.record_rows import tasks_frame
-from storage.records import Frame, Task
+from storage.records import Task
 from storage.releases.explain import explain
+from storage.releases.lineage import lineage
 from storage.releases.release import manifest_of
 from storage.report.sections import tags as report_tags
 from storage.store import Store, part_id
+from synth.conversations.conversation_task import goal_frames
+from synth.run.config import SynthesisConfig
+from synth.run.synthesize import synthesize
 from tests.train.data.test_task_pool import origin
 from tests.train.in_process import run_here
 from train.cascade import Cascade, CascadeResult, run_cascade
@@ -31,10 +35,11 @@ from train.spec import StageSpec
 
 pytestmark = pytest.mark.slow
 
-STAGES = [{"name": "sft1", "max_steps": 120, "plateau_window": 0}, {"name": "sft2", "max_steps": 5}, {"name": "rl", "max_steps": 2}]
+STAGES = [{"name": "sft1", "max_steps": 200, "plateau_window": 0}, {"name": "sft2", "max_steps": 5}, {"name": "rl", "max_steps": 2}]
 CONFIG = CascadeConfig(
     max_difficulty=2,
-    expert_budget=160,
+    expert_budget=240,
+    synthesised_share=0.25,
     probe_tasks=60,
     draws=DrawsConfig(most=8),
     eval_tasks=12,
@@ -74,6 +79,10 @@ def store(tmp_path_factory) -> Store:
     tasks = {task.id: task for number in range(240) if (task := origin(number, rng))}
     store = Store(tmp_path_factory.mktemp("cascade") / "store")
     store.commit([store.write("tasks", part_id("tasks", ["origins"], {}, 1), tasks_frame(list(tasks.values())))])
+    synthesize(
+        store,
+        SynthesisConfig(worlds=("retail",), accepted=40, calibration=30, chinese_share=0.0, veiled_share=0.0, subsample=20, drills={}),
+    )
     result = run_cascade(store, CONFIG, run=run_here)
     assert [policy.name for policy in result.policies] == ["sft1", "sft2", "rl"]
     return store
@@ -89,6 +98,55 @@ def used(store: Store) -> dict[str, list[Task]]:
     return found
 
 
+# ---- what is trained on ---------------------------------------------------------------------------------------------------
+
+
+def origins_of(store: Store, release: str, split: str) -> dict[str, int]:
+    (release_id,) = store.query("SELECT release_id FROM releases WHERE name = ?", [release])["release_id"][:1]
+    return manifest_of(store, release_id)["splits"][split]["origins"]
+
+
+def test_every_release_has_synthesised_conversations_and_raw_queries(store):
+    """The links from synthesis and from the funnel into training: each split of each release has items of both."""
+    for release, split in (("seed", "seed"), ("second", "sft2"), ("rl", "rl")):
+        origins = origins_of(store, release, split)
+        assert origins["conversation"] / sum(origins.values()) >= 0.2 and origins["query"] / sum(origins.values()) >= 0.2, (split, origins)
+
+
+def test_accepted_conversations_are_trained_on_as_they_are(store):
+    """Given accepted conversations, then they are in the seed split; several have more goals than one; a cascade without any is refused."""
+    rows = store.query(
+        """SELECT t.trajectory_id, json_array_length(b.spec, '$.goals') AS goals FROM release_items i
+           JOIN trajectories t ON t.trajectory_id = i.item_id JOIN blueprints b USING (blueprint_id)
+           WHERE i.split = 'seed' AND t.cluster_id IS NOT NULL"""
+    )
+    assert rows.height > 15 and (rows["goals"] > 1).sum() > 5
+    policy = known_policy(store, "rl")
+    told = str(lineage(store, policy.id))
+    assert "from synthesised conversations" in told and "seed/seed: " in told
+
+
+def test_a_store_without_conversations_is_refused_before_any_training(store, tmp_path):
+    bare = Store(tmp_path / "store")
+    singles = [Task.model_validate_json(spec) for spec in store.query("SELECT spec FROM tasks WHERE query_id IS NOT NULL")["spec"]]
+    bare.commit([bare.write("tasks", part_id("tasks", ["bare"], {}, 1), tasks_frame(singles[:80]))])
+    with pytest.raises(HeadraceError, match=r"no accepted conversation in retail.*headrace synthesize.*synthesised_share to 0"):
+        run_cascade(bare, CONFIG, run=never)
+
+
+def test_conversations_are_probed_evaluated_and_learned_by_rl_with_their_user(store):
+    counts = store.query(
+        """SELECT purpose, count(*) AS rollouts, max(len(json_extract(r.messages, '$[*].role'))) AS messages FROM rollouts r
+           JOIN tasks k USING (task_id) WHERE json_type(k.spec, '$.conversation') = 'OBJECT' GROUP BY purpose"""
+    )
+    assert {"probe", "eval_in"} <= set(counts["purpose"]) and counts["messages"].min() > 2
+    drawn = store.query(
+        "SELECT count(*) FROM release_items i JOIN tasks k USING (task_id) WHERE i.split = 'rl' "
+        "AND json_type(k.spec, '$.conversation') = 'OBJECT'"
+    ).item()
+    assert drawn > 5
+
+
 def test_no_held_out_task_shows_what_a_training_task_shows(store):
     tasks = used(store)
     assert all(tasks.values())
@@ -97,7 +155,7 @@ def test_no_held_out_task_shows_what_a_training_task_shows(store):
     shown = {use: {shown_hash(task) for task in found} for use, found in tasks.items()}
     assert not shown["train"] & (shown["eval_in"] | shown["eval_out"])
     assert not {task.frame_id for task in tasks["eval_out"]} & {task.frame_id for use in ("train", "eval_in") for task in tasks[use]}
-    needs = {use: {need(Frame(world=task.world, intent=task.intent, slots=task.slots)) for task in found} for use, found in tasks.items()}
+    needs = {use: {need(frame) for task in found for frame in goal_frames(task)} for use, found in tasks.items()}
     assert not needs["eval_out"] & needs["train"]
 
 
@@ -122,8 +180,8 @@ def test_rl_leaves_tags_of_the_tasks_whose_siblings_it_drew_and_no_region_of_a_p
 
     explanation = str(explain(store, tags["task_id"][0]))
     assert "the last rollouts of its siblings while it was in training" in explanation and f"{policy[0]}" in explanation
-    assert [one["policy"] for one in report_tags(store)["maps"]] == ["sft1", "sft2"]
-    assert {row["policy"] for row in certainty(store).rows} <= {"sft1", "sft2"}
+    assert [one["policy"] for one in report_tags(store)["maps"]] == ["sft1"], "the draws of one probe route both stages"
+    assert {row["policy"] for row in certainty(store).rows} == {"sft1"}
 
 
 def test_how_often_checkpoints_are_made_makes_no_other_stage(store):
@@ -154,10 +212,14 @@ def test_a_cascade_of_two_stages_goes_from_the_seed_sft_to_rl(store, tmp_path):
 
 
 def test_a_cascade_of_four_stages_goes_on_with_rl_by_another_loss(store, tmp_path):
-    """Given a finished cascade, when a fourth stage follows it, then that one alone is trained, from RL's policy and a probe of it."""
+    """Given a finished cascade, when a fourth stage follows it, then that one alone is trained, from RL's policy and the draws of the first
+    probe; where that is asked for, it has a probe of its parent."""
     own = copy_of(store, tmp_path)
     more = {"name": "polish", "algorithm": "rl", "split": "rl", "parent": "rl", "loss": "grpo", "max_steps": 2}
     config = CascadeConfig.model_validate(CONFIG.model_dump() | {"stages": [*STAGES, more]})
+    assert [config.probed_stage(stage) for stage in config.cascade] == [None, "sft1", "sft1", "sft1"]
+    reprobed = config.model_copy(update={"route": RouteConfig(reprobe=True)})
+    assert [reprobed.probed_stage(stage) for stage in reprobed.cascade] == [None, "sft1", "sft2", "rl"]
     trained: list[StageSpec] = []
 
     def noted(backend, spec, folder):
@@ -169,12 +231,12 @@ def test_a_cascade_of_four_stages_goes_on_with_rl_by_another_loss(store, tmp_pat
     (spec,) = trained
     assert spec.rl is not None and spec.rl.loss == "grpo" and spec.model_in is not None
     assert spec.model_in.parent.name == own.query("SELECT stage_id FROM policies WHERE policy_id = ?", [result.policies[2].id]).item()
-    assert manifest_of(own, spec.release_id)["probed_policy"] == result.policies[2].id
+    assert manifest_of(own, spec.release_id)["probed_policy"] == result.policies[0].id
 
 
 def test_a_later_and_weaker_policy_is_not_promoted(store):
     promoted = promoted_policy(store)
-    weak = CONFIG.with_stage("sft1", max_steps=30).model_copy(update={"seed": 5})
+    weak = CONFIG.with_stage("sft1", max_steps=5).model_copy(update={"seed": 5})
     with pytest.raises(HeadraceError, match="split sft2 would be empty"):
         run_cascade(store, weak, run=run_here)
     assert store.query("SELECT count(*) FROM promotions WHERE NOT passed").item() >= 1

@@ -1,11 +1,11 @@
 """Draws the cascade's tasks: siblings of frames from queries and from blueprints.
 
-One idea: a *source* is a frame with its origin and division. Tasks are drawn from the sources in turn; three of five come from queries, and
-every query gives equally many: with twelve or more queries, none gives more than 5 %. A sibling is a function of its frame, index and use,
-so any set of tasks can be drawn again. Sets of different uses are disjoint: the solver separates their world seeds and individuals; a task
-whose frame names no individual may read the same in every world, so a hash of its content decides its use.
-A held-out frame is a source only if no seed or probe frame has the same need, individuals aside: if training uses siblings of
-`close_order(o17)`, then `close_order(o42)` is not really held out.
+One idea: a *source* is a frame, or the course of a conversation, with its origin and division. Tasks are drawn from the sources in turn: of
+ten, five come from queries, two from single blueprint goals, three from conversations; every query gives equally many: with ten or more
+queries, none gives more than 5 %. A sibling is a function of its source, index and use, so any set of tasks can be drawn again. Sets of
+different uses are disjoint: the solver separates their world seeds and individuals; a task whose frame names no individual may read the
+same in every world, so a hash of its content decides its use. A held-out source is left out if a goal of it has the need of a seed or probe
+frame, individuals aside: if training uses siblings of `close_order(o17)`, then `close_order(o42)` is not really held out.
 
 What it does not do: write tasks; the cascade does.
 """
@@ -21,6 +21,7 @@ from typing import Literal
 from storage.errors import HeadraceError
 from storage.records import Division, Frame, Language, Task, canonical_json, content_id
 from storage.store import Store
+from synth.conversations.conversation_task import conversation_frame, conversation_sibling, goal_frames
 from synth.tasks.solver import NotAdmitted, sibling
 from synth.worlds import WORLDS
 
@@ -28,18 +29,35 @@ Use = Literal["train", "eval_in", "eval_out"]
 FIRST_INDEX = 1_000
 """First index of the cascade's siblings; lower indices belong to the admission of frames (funnel, synthesis)."""
 _MISSES = 24
-_TURNS = (0, 1, 0, 1, 0)
+_TURNS = ("query", "conversation", "query", "goal", "query", "conversation", "query", "goal", "query", "conversation")
+"""Kinds of the sources that tasks are drawn from in turn. Single goals and conversations stand in for each other where one has no source;
+without any of both, or without queries, the other kind alone is drawn from."""
+_STAND_IN = {"goal": "conversation", "conversation": "goal"}
 
 
 @dataclass(frozen=True)
 class Source:
-    """A frame and its origin: exactly one of query_id and blueprint_id is set."""
+    """A frame and its origin: exactly one of query_id and blueprint_id is set.
+
+    conversation: the task whose course siblings have; None for a task with one request. Its frame is that of its first goal with calls.
+    """
 
     frame: Frame
     division: Division
     difficulty: int
     query_id: str | None
     blueprint_id: str | None
+    conversation: Task | None = None
+
+    @classmethod
+    def of(cls, task: Task) -> Source:
+        frame = Frame(world=task.world, intent=task.intent, slots=task.slots)
+        conversation = task if task.conversation is not None else None
+        return cls(frame, task.division, task.difficulty, task.query_id, task.blueprint_id, conversation)
+
+    @property
+    def kind(self) -> str:
+        return "query" if self.query_id else "goal" if self.conversation is None else "conversation"
 
 
 def sources(store: Store, *, worlds: Sequence[str], max_difficulty: int) -> list[Source]:
@@ -50,19 +68,27 @@ def sources(store: Store, *, worlds: Sequence[str], max_difficulty: int) -> list
     depend on the progress of a cascade.
     """
     rows = store.query(
-        """SELECT frame_id, world, intent, json_extract(spec, '$.slots')::VARCHAR AS slots, division, difficulty, query_id, blueprint_id
+        """SELECT frame_id, world, intent, json_extract(spec, '$.slots')::VARCHAR AS slots, division, difficulty, query_id, blueprint_id,
+             CASE WHEN json_type(spec, '$.conversation') = 'OBJECT' THEN spec END AS conversation
            FROM tasks WHERE list_contains(?, world) ORDER BY frame_id, query_id NULLS LAST, blueprint_id, difficulty""",
         [list(worlds)],
     )
     by_frame: dict[str, Source] = {}
+    needs_of: dict[str, set[str]] = {}
     not_held_out: set[str] = set()
-    for frame_id, world, intent, slots, division, difficulty, query_id, blueprint_id in rows.iter_rows():
+    for frame_id, world, intent, slots, division, difficulty, query_id, blueprint_id, spec in rows.iter_rows():
         frame = Frame(world=world, intent=intent, slots=json.loads(slots))
+        if spec is not None and conversation_frame(json.loads(spec)["conversation"]) != frame_id:
+            continue  # a sibling, which needs what its origin does
+        conversation = None if spec is None else Task.model_validate_json(spec)
+        needs = {need(one) for one in ([frame] if conversation is None else goal_frames(conversation))}
         if division != "held_out":
-            not_held_out.add(need(frame))
-        if frame.id == frame_id and (query_id or blueprint_id) and difficulty <= max_difficulty:
-            by_frame.setdefault(frame_id, Source(frame, division, difficulty, query_id, blueprint_id))
-    return [source for source in by_frame.values() if source.division != "held_out" or need(source.frame) not in not_held_out]
+            not_held_out |= needs
+        is_own = conversation is not None or frame.id == frame_id
+        if is_own and (query_id or blueprint_id) and difficulty <= max_difficulty:
+            needs_of[frame_id] = needs
+            by_frame.setdefault(frame_id, Source(frame, division, difficulty, query_id, blueprint_id, conversation))
+    return [source for frame_id, source in by_frame.items() if source.division != "held_out" or not needs_of[frame_id] & not_held_out]
 
 
 def need(frame: Frame) -> str:
@@ -74,7 +100,7 @@ def need(frame: Frame) -> str:
 def draw(
     pool: Sequence[Source], count: int, *, use: Use, language: Language, first_index: int = FIRST_INDEX, fewest: int | None = None
 ) -> list[Task]:
-    """`count` distinct tasks, three from queries for every two from blueprints; from one kind alone if the other has no source.
+    """`count` distinct tasks from the kinds of sources in turn (`_TURNS`).
 
     fewest: smallest number of tasks that is accepted if the pool cannot give `count`; None: `count`.
 
@@ -82,13 +108,13 @@ def draw(
         HeadraceError: the pool gives too few.
     """
     fewest = count if fewest is None else fewest
-    kinds = [kind for kind in ([s for s in pool if s.query_id], [s for s in pool if s.blueprint_id and not s.query_id]) if kind]
-    if not kinds and fewest == 0:
+    kinds = {kind: [source for source in pool if source.kind == kind] for kind in dict.fromkeys(_TURNS)}
+    streams = {kind: _siblings(of_kind, use, language, first_index) for kind, of_kind in kinds.items() if of_kind}
+    if not streams and fewest == 0:
         return []
-    if not kinds:
+    if not streams:
         raise HeadraceError(f"no frame to draw {use} tasks from: curate more queries or synthesise more blueprints of the cascade's worlds")
-    streams = [_siblings(kind, use, language, first_index) for kind in kinds]
-    turns = [streams[position] for position in (_TURNS if len(streams) == 2 else (0,))]
+    turns = [streams[kind] for kind in (each if each in streams else _STAND_IN.get(each) for each in _TURNS) if kind in streams]
     tasks: dict[str, Task] = {}
     for task in itertools.chain.from_iterable(itertools.zip_longest(*turns)):
         if task is not None:
@@ -107,24 +133,29 @@ def shown_hash(task: Task) -> str:
     return content_id("shown", [message.to_openai() for message in task.messages], task.plan.model_dump(mode="json"))
 
 
-def fresh(frame: Frame, index: int, *, language: Language, use: Use, origin: Source | Task) -> Task:
-    """Sibling `index` of a frame for this use, with its origin's division, query and blueprint.
+def fresh(origin: Source, index: int, *, language: Language, use: Use) -> Task:
+    """Sibling `index` of a source for this use, with its division, query and blueprint.
 
     Raises:
         NotAdmitted: no seed gave a task, or the task is set aside for another use.
     """
-    task = sibling(
-        WORLDS[frame.world],
-        frame,
-        index=index,
-        language=language,
-        division=origin.division,
-        use=use,
-        query_id=origin.query_id,
-        blueprint_id=origin.blueprint_id,
-    )
+    world = WORLDS[origin.frame.world]
+    if origin.conversation is not None:
+        task = conversation_sibling(world, origin.conversation, index, language=language, division=origin.division, use=use)
+    else:
+        task = sibling(
+            world,
+            origin.frame,
+            index=index,
+            language=language,
+            division=origin.division,
+            use=use,
+            query_id=origin.query_id,
+            blueprint_id=origin.blueprint_id,
+        )
+    names_any = any(_individuals(frame) & set(frame.slots) for frame in goal_frames(task))
     is_set_aside = int(shown_hash(task)[-8:], 16) % 4 == 3
-    if not _individuals(frame) & set(frame.slots) and is_set_aside != (use != "train"):
+    if not names_any and is_set_aside != (use != "train"):
         raise NotAdmitted("set_aside", "what it shows is kept for another use")
     return task
 
@@ -144,7 +175,7 @@ def _siblings(pool: Sequence[Source], use: Use, language: Language, first_index:
         for position in alive:
             source = pool[position]
             try:
-                task = fresh(source.frame, index, language=language, use=use, origin=source)
+                task = fresh(source, index, language=language, use=use)
             except NotAdmitted:
                 misses[position] += 1
                 continue

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from storage.records import Task
 from synth.blueprints.cell import mode_family
+from synth.conversations.expert import expert_profile
 from synth.intervals import wilson
-from synth.roles.simulate import expert_profile
 from synth.worlds import WORLDS
 
 VERSION = 4

@@ -27,7 +27,7 @@ from synth.engines.budget import BudgetSpent
 from synth.rollouts.draws import Draws, rollout_parts
 from synth.rollouts.episode import MAX_TOKENS
 from train.config import CascadeConfig
-from train.data.task_pool import Use, draw, sources
+from train.data.task_pool import Source, Use, draw, sources
 from train.measure.evaluate import VERSION as EVALUATION_VERSION
 from train.measure.evaluate import evaluation_rows, facets
 from train.policies import Policy, engine_of, find_policy, open_policy_engine, promoted_policy
@@ -113,8 +113,11 @@ class Prober:
 
     def tasks(self, divisions: Sequence[Division], count: int, use: Use, *, fewest: int | None = None) -> list[Task]:
         """`count` tasks, written to the store. fewest: smallest number that is accepted, as in `draw`."""
-        pool = [source for division in divisions for source in self.sources[division]]
-        tasks = draw(pool, count, use=use, language=self.config.language, fewest=fewest)
+        return self.draw([source for division in divisions for source in self.sources[division]], count, use, fewest=fewest)
+
+    def draw(self, pool: Sequence[Source], count: int, use: Use, *, fewest: int | None = None) -> list[Task]:
+        """`count` tasks from these sources, written to the store."""
+        tasks = draw(pool, count, use=use, language=self.config.language, fewest=fewest) if count else []
         if not tasks:
             return []
         self.commit("tasks", part_id("tasks", [task.id for task in tasks], {}, VERSION), lambda: tasks_frame(tasks))
@@ -132,11 +135,14 @@ class Prober:
         The store has one tag per task, policy and k (rated rollouts): the first tag stays, with the region by the thresholds of its time. A
         release states the thresholds of its routing.
         """
-        return self._tag(policy, self.tasks(["probe"], self.config.probe_tasks, "train"), "probe")
+        return self._tag(policy, self.probe_tasks(), "probe")
+
+    def probe_tasks(self) -> list[Task]:
+        return self.tasks(["probe"], self.config.probe_tasks, "train")
 
     def probe_again(self, policy: Policy, count: int) -> None:
         """Probes the first `count` probe tasks a second time, with new draws."""
-        self._tag(policy, self.tasks(["probe"], self.config.probe_tasks, "train")[:count], "probe_again", first_draw=AGAIN)
+        self._tag(policy, self.probe_tasks()[:count], "probe_again", first_draw=AGAIN)
 
     def _tag(self, policy: Policy, tasks: Sequence[Task], purpose: str, first_draw: int = 0) -> tuple[pl.DataFrame, pl.DataFrame]:
         rollouts = self.rollouts(policy, tasks, self.draws(), purpose, temperature=1.0, first_draw=first_draw)

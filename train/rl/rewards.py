@@ -134,11 +134,14 @@ class Stored:
 
 @dataclass(frozen=True)
 class Mark:
-    """One dimension of the graded reward (`synth.tasks.reward.Marks`); replays each conversation in a fresh world."""
+    """One dimension of the graded reward (`synth.tasks.reward.Marks`); replays each conversation in a fresh world. A task with several user
+    turns has a verdict a goal, and no such dimension: NaN."""
 
     name: Literal["grounded", "plan", "fidelity", "presentation"]
 
     def __call__(self, task: Task, rollouts: Sequence[Rated]) -> Scores:
+        if task.conversation is not None:
+            return np.full(len(rollouts), np.nan)
         marks = (verify(WORLDS[task.world], task, one.messages).marks for one in rollouts)
         return np.array([getattr(mark, self.name) for mark in marks], dtype=np.float64)
 

@@ -15,11 +15,11 @@ import polars as pl
 from filters.certainty.route import RouteConfig, rl_weights
 from filters.certainty.running_tags import BEFORE_TRAINING, RunningTags
 from storage.errors import HeadraceError
-from storage.records import Frame, Task
+from storage.records import Task
 from storage.releases.release import ReleasedItem, manifest_of
 from storage.store import Store
 from synth.tasks.solver import NotAdmitted
-from train.data.task_pool import fresh
+from train.data.task_pool import Source, fresh
 from train.rl.rollout_batches import Batch
 from train.spec import RLSettings, StageSpec
 
@@ -117,5 +117,4 @@ def routed_tasks(store: Store, items: Sequence[ReleasedItem], spec: StageSpec, s
 
 
 def _sibling(parent: Task, index: int, spec: StageSpec) -> Task:
-    frame = Frame(world=parent.world, intent=parent.intent, slots=parent.slots)
-    return fresh(frame, index, language=spec.language, use="train", origin=parent)
+    return fresh(Source.of(parent), index, language=spec.language, use="train")

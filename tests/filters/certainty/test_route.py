@@ -34,9 +34,17 @@ def probe(**successes: int) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 def test_each_region_goes_its_own_way():
     splits = route(SEED, *probe(a=8, b=6, c=3, d=1, e=0), {}, RouteConfig(rl_uniform=0.0))
-    assert [item.item_id for item in splits["sft2"]] == ["expert-1", "a/1", "b/1"], "expert traces, then the shortest verified own traces"
+    assert [item.item_id for item in splits["sft2"]] == ["expert-1", "a/1", "b/1", "c/1", "d/0"], (
+        "expert traces, then of every solved task the shortest verified own trace"
+    )
     assert [item.task_id for item in splits["rl"]] == ["c", "d"]
     assert [item.task_id for item in splits["hold"]] == ["e"]
+
+
+def test_the_second_sft_learns_from_certain_and_mastered_tasks_alone_where_that_is_asked_for():
+    splits = route(SEED, *probe(a=8, b=6, c=3, d=1, e=0), {}, RouteConfig(second="certain", rl_uniform=0.0))
+    assert [item.item_id for item in splits["sft2"]] == ["expert-1", "a/1", "b/1"]
+    assert [item.task_id for item in splits["rl"]] == ["c", "d"], "as before"
 
 
 def test_rl_weights_have_a_uniform_floor_and_sum_to_one():
@@ -89,7 +97,7 @@ def test_too_few_queries_for_the_cap_keep_their_weights() -> None:
 def test_replay_takes_about_its_share_of_the_mastered():
     mastered = {f"m{n}": 8 for n in range(400)}
     splits = route(SEED, *probe(u=3, **mastered), {}, RouteConfig(replay_share=0.25))
-    assert 60 <= len(splits["sft2"]) - len(SEED) <= 140
+    assert 60 <= len(splits["sft2"]) - len(SEED) - 1 <= 140, "and the solved one"
 
 
 def test_equal_conversations_are_trained_on_once():
@@ -98,9 +106,9 @@ def test_equal_conversations_are_trained_on_once():
     assert len(route(SEED, tags, same, {}, RouteConfig())["sft2"]) == len(SEED) + 1
 
 
-@pytest.mark.parametrize(("split", "successes"), [("sft2", {"a": 3, "b": 0}), ("rl", {"a": 8, "b": 0})])
+@pytest.mark.parametrize(("split", "successes"), [("sft2", {"a": 0, "b": 0}), ("rl", {"a": 8, "b": 0})])
 def test_an_empty_split_names_thresholds_and_histogram(split, successes):
-    with pytest.raises(HeadraceError, match=rf"split {split} would be empty.*\{{0/8: 1, .*certain >= 0.75"):
+    with pytest.raises(HeadraceError, match=rf"split {split} would be empty.*\{{0/8: [12].*certain >= 0.75"):
         route(SEED, *probe(**successes), {}, RouteConfig())
 
 

@@ -87,7 +87,7 @@ def test_the_card_tells_counts_funnel_diversity_difficulty_licences_and_hashes(s
     out = export(sample.store, sample.second_release, tmp_path / "out", licences={"log.txt": "CC-BY-4.0"})
     card = (out / "README.md").read_text(encoding="utf-8")
     for words in (
-        "| sft2 | 2 | 1 rollout, 1 trajectory | 2 | 2 |",
+        "| sft2 | 2 | 1 rollout, 1 trajectory | 2 | from raw queries 100% |",
         "| run-1 | near | 4 | 3 | 1 |",
         "| sft2 | 0 | 0 | 0 | 2 | 0 | 0 | 0 |",
         "| rl | policy-1 | certain | 1 |",

@@ -59,6 +59,22 @@ def test_what_is_rare_scores_higher_on_every_axis() -> None:
     assert controller.score(Cell("a", "C>F", "mid")) > controller.score(common)
 
 
+def test_a_domain_of_more_weight_is_asked_for_more_often_and_raises_no_alarm() -> None:
+    """Given one of nine domains with a weight of 4, when all that is asked for is accepted, then it has about twice the share of each
+    other: less than its weight, because cells that were tried often enough have their own success rate, which is the more careful one."""
+    domains = tuple("abcdefghi")
+    for weights, low, high in ({"c": 4.0}, 0.2, 4 / 12), ({}, 0.06, 0.15):
+        controller, rng = Controller(domains, weights=weights), random.Random(0)
+        for _ in range(12):
+            for draw in controller.draw_round(rng, 50):
+                controller.record(Report(draw.cell, "C>F", draw.cell))
+            controller.end_round()
+        accepted = Counter({domain: controller.tries(domain) for domain in domains})
+        assert low < accepted["c"] / accepted.total() < high
+        assert max(accepted.values()) == accepted["c"] or not weights
+        assert not [alarm for alarm in controller.alarms() if alarm.startswith("domain")]
+
+
 def test_a_cell_that_never_works_loses_its_turn_and_keeps_a_floor() -> None:
     controller = Controller(("a", "b"))
     dead = Cell("a", "C>V", "high")

@@ -27,7 +27,7 @@ def test_rows_of_a_round_add_what_the_round_added() -> None:
     reports = later.add_stored(
         blueprints=blueprint_rows(0, made),
         trajectories=simulated_frame(done, BANDS),
-        tasks=tasks_frame([one.task for one in made if one.task is not None]),
+        tasks=tasks_frame([task for one in made for task in one.tasks]),
     )
 
     assert reports == [report(one, BANDS) for one in made]

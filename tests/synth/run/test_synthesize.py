@@ -19,6 +19,7 @@ from storage.store import Store
 from synth.blueprints.blueprint import Blueprint
 from synth.blueprints.cell import BANDS, mode_family
 from synth.blueprints.diversity import entropy_bits
+from synth.conversations.conversation_play import run_conversation
 from synth.run import proposals
 from synth.run.config import SynthesisConfig
 from synth.run.controller import EvolutionConfig
@@ -134,7 +135,13 @@ def test_tasks_of_blueprints_are_admitted_and_their_trajectories_pass_as_a_teach
     for row in rows:
         task = Task.model_validate_json(row["spec"])
         assert (task.division, task.use, task.blueprint_id) == ("seed", "train", row["blueprint_id"])
-        assert verify_teacher(WORLDS[task.world], task, trajectory_of(row).messages).success
+        messages = trajectory_of(row).messages
+        if task.conversation is None:
+            assert verify_teacher(WORLDS[task.world], task, messages).success
+        else:
+            said = iter([message for message in messages if message.role == "assistant"])
+            replayed, play = run_conversation(WORLDS[task.world], task, lambda *_, said=said: next(said))
+            assert play.passed and replayed == messages
 
 
 def test_figures_of_every_round_are_there(small: tuple[Store, SynthesisResult]) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 from storage.record_rows import tasks_frame
 from storage.releases.release import ReleaseItem, make_release
 from storage.store import Store, part_id
-from synth.roles.simulate import expert_trajectory, trajectories_frame
+from synth.conversations.expert import expert_trajectory
+from synth.roles.simulate import trajectories_frame
 from synth.worlds import WORLDS
 from tests.train.tiny_policies import SMALL, retail_tasks
 from train.spec import SFTSettings, StageSpec

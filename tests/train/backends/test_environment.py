@@ -12,9 +12,11 @@ import pytest
 from storage.errors import BadInput, HeadraceError
 from storage.records import Task
 from storage.releases.export import export
+from synth.conversations.conversation_play import blueprint_of
 from synth.rollouts.episode import Episode
 from synth.tasks.solver import expert_messages
 from synth.worlds import WORLDS
+from tests.synth.conversations.conversations import play, tasks
 from train.backends.environment import Step, WorldEnvironment, task_of
 
 FORMATS = ("trl", "verl", "roll")
@@ -49,6 +51,27 @@ def test_an_expert_who_plays_through_it_has_reward_1_on_every_task(rows, name):
     environment = WorldEnvironment()
     for row in rows[name]:
         assert play_expert(environment, row) == Step([], 1.0, True)
+
+
+def test_a_user_who_goes_on_speaks_after_each_answer_that_passes():
+    """Given a task with several user turns, when the expert plays it, then each of its answers is followed by what the user says next, and
+    the last by the reward; an answer that fails ends it without one."""
+    task = next(task for task in tasks("retail") if len(blueprint_of(task).turns) == 2 and blueprint_of(task).turns[0].settles)
+    row = {"task": task.model_dump_json(), "tools": "[]"}
+    environment = WorldEnvironment()
+    opening, _ = environment.reset(row)
+    following = [message.to_openai() for message in play(task)[0]]
+    assert following[: len(opening)] == opening
+    del following[: len(opening)]
+    said, step = [], Step([], None, False)
+    while following:
+        step = environment.step(following.pop(0))
+        assert step.messages == following[: len(step.messages)]
+        said += [message["content"] for message in step.messages if message["role"] == "user"]
+        del following[: len(step.messages)]
+    assert step == Step([], 1.0, True) and said == [blueprint_of(task).turns[1].text]
+    environment.reset(row)
+    assert environment.step({"role": "assistant", "content": ""}) == Step([], 0.0, True)
 
 
 @pytest.mark.parametrize("reward", ["success", "graded"])

@@ -14,7 +14,8 @@ import pytest
 from storage.errors import BadInput, HeadraceError
 from storage.releases.release import load_split
 from storage.store import Store, part_id
-from synth.roles.simulate import expert_trajectory, trajectories_frame
+from synth.conversations.expert import expert_trajectory
+from synth.roles.simulate import trajectories_frame
 from synth.worlds import WORLDS
 from tests.train.backends.small_stages import is_alive, released, spec_of
 from tests.train.tiny_policies import retail_tasks

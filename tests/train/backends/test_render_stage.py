@@ -84,7 +84,7 @@ OTHER: dict[str, Any] = {
     "batch_size": 32,
     "micro_batch_size": 1,
     "gradient_checkpointing": False,
-    "leave_out": "erred",
+    "leave_out": "nothing",
     "learning_rate": 2e-6,
     "warmup_steps": 3,
     "final_rate_share": 0.2,
@@ -142,7 +142,6 @@ def test_every_setting_of_a_stage_changes_what_is_rendered_or_is_refused(release
 @pytest.mark.parametrize(
     ("section", "name", "value"),
     [
-        ("sft", "leave_out", "erred"),
         ("rl", "loss", "rft"),
         ("rl", "credit", "errors_unrewarded"),
         ("rl", "ratio", "unweighted"),

@@ -10,7 +10,7 @@ import pytest
 from flows import config
 from storage.records import CODE_TOOL
 from synth.blueprints.single_goal import draw_drills
-from synth.roles.simulate import expert_trajectory
+from synth.conversations.expert import expert_trajectory
 from synth.tasks.assessment import assess
 from synth.tasks.split import DivisionConfig
 from synth.worlds import WORLDS, run_python

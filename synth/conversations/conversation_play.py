@@ -1,0 +1,93 @@
+"""One conversation of a task with several user turns: executes calls, judges each turn, and says what the user says next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from storage.records import Message, Task, Tool
+from synth.blueprints.blueprint import Blueprint
+from synth.conversations.conversation_judge import ConversationJudge, TurnVerdict
+from synth.roles.world_tools import WorldTools
+from synth.worlds.base import World
+
+MAX_STEPS_PER_TURN = 20
+Act = Callable[[Sequence[Message], Sequence[Tool]], Message]
+"""(messages so far, tools on offer) -> the assistant's next message."""
+
+
+def blueprint_of(task: Task) -> Blueprint:
+    """The blueprint that a task with several user turns holds."""
+    assert task.conversation is not None
+    return Blueprint.model_validate(task.conversation)
+
+
+class ConversationPlay:
+    """The user, the tools and the judge of one conversation.
+
+    verdicts: on the turns so far.
+    """
+
+    def __init__(self, world: type[World], blueprint: Blueprint) -> None:
+        self._blueprint = blueprint
+        self._world = world(blueprint.world_seed)
+        self._tools = WorldTools(self._world, blueprint)
+        self._judge = ConversationJudge(world, blueprint)
+        self.verdicts: list[TurnVerdict] = []
+
+    def call(self, message: Message) -> list[Message]:
+        """The results of an assistant message's calls.
+
+        Raises:
+            ToolsFailed: the world or its sandbox failed.
+        """
+        return [self._tools.run(call) for call in message.tool_calls]
+
+    def end_turn(self, messages: Sequence[Message]) -> Message | None:
+        """Judges the turn that the assistant has ended with a text, the last of the messages. Returns what the user says next; None if the
+        conversation is over: at its end, or after a turn that failed."""
+        turn = len(self.verdicts)
+        self.verdicts.append(self._judge.judge_turn(turn, messages, self._world.changes(), self._tools.injected))
+        if not self.verdicts[-1].passed or turn + 1 == len(self._blueprint.turns):
+            return None
+        return Message(role="user", content=self._blueprint.turns[turn + 1].text)
+
+    @property
+    def passed(self) -> bool:
+        """Whether all turns were played and passed."""
+        return len(self.verdicts) == len(self._blueprint.turns) and all(verdict.passed for verdict in self.verdicts)
+
+    @property
+    def reward(self) -> float:
+        """R, in [0, 1], so far."""
+        return self._judge.reward(self.verdicts)
+
+    @property
+    def checks(self) -> dict[str, bool]:
+        """`turn_N.CHECK` -> whether it holds, of all turns so far."""
+        return {f"turn_{at}.{name}": holds for at, verdict in enumerate(self.verdicts) for name, holds in verdict.checks.items()}
+
+    def close(self) -> None:
+        self._world.close()
+
+
+def run_conversation(world: type[World], task: Task, act: Act) -> tuple[tuple[Message, ...], ConversationPlay]:
+    """A whole conversation with an assistant, and its verdicts; it also ends where a turn takes more than `MAX_STEPS_PER_TURN` messages."""
+    play, messages = ConversationPlay(world, blueprint_of(task)), list(task.messages)
+    tools = [tool for tool in world.tools if tool.name in task.tools]
+    steps = 0
+    try:
+        while steps < MAX_STEPS_PER_TURN:
+            answer = act(messages, tools)
+            messages.append(answer)
+            steps += 1
+            if answer.tool_calls:
+                messages += play.call(answer)
+                continue
+            said = play.end_turn(messages)
+            if said is None:
+                break
+            messages.append(said)
+            steps = 0
+    finally:
+        play.close()
+    return tuple(messages), play

@@ -1,0 +1,88 @@
+"""The synthesised part of the seed split: accepted conversations of the store, as they are, chosen for what they cover.
+
+Conversations are taken greedily by coverage per token: what a conversation adds to the sum of sqrt(count) over tools that change the state
+(weight 1), tools that read (.4) and kinds of decisions (1; modes A, P, R, V, N, X), divided by its length. Those with a decision that has
+no cue are left out. Chosen from a pool of the same tokens, such a set trained better policies than an even one (docs/definitions.md).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from storage.records import Language, Message
+from storage.releases.release import ReleaseItem
+from storage.store import Store
+from synth.blueprints.blueprint import Blueprint
+from synth.conversations.conversation_task import rate_difficulty
+from synth.conversations.cues import uncued_turns
+from synth.worlds import WORLDS
+
+ACTING, READING, DECISION = 1.0, 0.4, 1.0
+DECISIONS = frozenset("APRVNX")
+_TOKEN = re.compile(r"\w+|[^\w\s]+")
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """weights: what it covers -> weight. tokens: rough length."""
+
+    item: ReleaseItem
+    weights: dict[str, float]
+    tokens: int
+
+
+def synthesised_conversations(
+    store: Store, *, worlds: Sequence[str], language: Language, max_difficulty: int, max_tokens: int, count: int
+) -> list[ReleaseItem]:
+    """At most `count` accepted conversations in these worlds and this language, in the order of their choice.
+
+    Args:
+        max_difficulty: highest static difficulty of all goals together.
+        max_tokens: longest conversation, in words and signs (`rough_tokens`).
+    """
+    rows = store.query(
+        """SELECT trajectory_id, task_id, t.world, tools_used, mode_coarse, messages, spec
+           FROM trajectories t JOIN blueprints USING (blueprint_id)
+           WHERE accepted AND t.cluster_id IS NOT NULL AND round >= 0 AND list_contains(?, t.world) AND language = ?
+           ORDER BY trajectory_id""",
+        [list(worlds), language],
+    )
+    candidates: list[_Candidate] = []
+    for item, task, world, tools, modes, text, spec in rows.iter_rows():
+        blueprint, messages = Blueprint.model_validate_json(spec), [Message.model_validate(one) for one in json.loads(text)]
+        tokens = rough_tokens(messages)
+        if rate_difficulty(blueprint) <= max_difficulty and tokens <= max_tokens and not uncued_turns(blueprint, messages)[0]:
+            candidates.append(_Candidate(ReleaseItem("trajectory", item, task), _covered(world, tools, modes), tokens))
+    return [candidate.item for candidate in _choose(candidates, count)]
+
+
+def rough_tokens(messages: Sequence[Message]) -> int:
+    """Words, numbers and runs of signs in a conversation: at least as many as the tiny policy's tokens."""
+    texts = [message.content or "" for message in messages]
+    texts += [f"{call.function.name} {call.function.arguments}" for message in messages for call in message.tool_calls]
+    return sum(len(_TOKEN.findall(text)) for text in texts) + 4 * len(messages)
+
+
+def _covered(world: str, tools: Sequence[str], modes: str) -> dict[str, float]:
+    changing = {tool.name for tool in WORLDS[world].tools if tool.changes_state}
+    weights = {f"{world}/{tool}": ACTING if tool in changing else READING for tool in tools}
+    return weights | dict.fromkeys(DECISIONS & set(modes.replace("+", "").split(">")), DECISION)
+
+
+def _choose(candidates: Sequence[_Candidate], count: int) -> list[_Candidate]:
+    left, covered, chosen = list(candidates), Counter[str](), list[_Candidate]()
+    while left and len(chosen) < count:
+        best = max(left, key=lambda one: _gain(one, covered))
+        left.remove(best)
+        chosen.append(best)
+        covered.update(best.weights.keys())
+    return chosen
+
+
+def _gain(one: _Candidate, covered: Counter[str]) -> float:
+    return sum(weight * (math.sqrt(covered[name] + 1) - math.sqrt(covered[name])) for name, weight in one.weights.items()) / one.tokens
