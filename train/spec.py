@@ -55,7 +55,7 @@ class SFTSettings(BaseModel):
         default=None, ge=1, description="Conversations that a process holds in memory at once; null: its whole share of the batch."
     )
     leave_out: Literal["nothing", "erred"] = Field(
-        default="nothing",
+        default="erred",
         description="Assistant turns that are context but not learned: none, or (erred) those whose call was answered by an error.",
     )
     gradient_checkpointing: bool = Field(
@@ -101,7 +101,7 @@ class RLSettings(BaseModel):
     adam_beta2: float = Field(default=0.99, gt=0, lt=1, description="AdamW's second beta.")
     max_grad_norm: float = Field(default=1.0, gt=0, description="Norm to which gradients are clipped.")
     temperature: float = Field(default=1.0, gt=0, description="Sampling temperature of the rollouts.")
-    max_turns: int = Field(default=8, ge=1, description="Most assistant turns of a rollout; a longer one has failed.")
+    max_turns: int = Field(default=8, ge=1, description="Most messages of the assistant for one user turn; a longer answer fails.")
     max_tokens: int = Field(default=64, ge=1, description="Longest answer, in tokens; a longer one has failed.")
     reward: ScorerName | Literal["shuffled"] | Annotated[dict[ScorerName, _Weight], Field(min_length=1)] = Field(
         default="success",

@@ -11,7 +11,8 @@ from typing import Any
 from storage.record_rows import tasks_frame
 from storage.records import Message, Task, Trajectory
 from storage.store import Store, part_id
-from synth.roles.simulate import expert_trajectory, trajectories_frame
+from synth.conversations.expert import expert_trajectory
+from synth.roles.simulate import trajectories_frame
 from synth.tasks.solver import NotAdmitted, expert_messages, sibling
 from synth.worlds import WORLDS
 from tests.synth.retail_tasks import frame_of

@@ -25,7 +25,6 @@ Rules = TypeVar("Rules")
 MEMORY_SHARE = 0.6
 """Share of a GPU's memory for the inference engine; the trainer uses the same GPU."""
 _OURS = {
-    "leave_out": "erred",
     "loss": "rft",
     "credit": "errors_unrewarded",
     "ratio": "unweighted",

@@ -36,7 +36,7 @@ _MESSAGE_KEYS = ("role", "content", "tool_calls")
 class Step:
     """Result of a message.
 
-    messages: the next messages of the conversation, from the tools.
+    messages: the next messages of the conversation, from the tools or, where a task has several user turns, from the simulated user.
     reward: None before the end, and if the infrastructure failed (see `failure`).
     done: whether the conversation is over.
     failure: what failed; empty if nothing did.
@@ -52,7 +52,7 @@ class WorldEnvironment:
     """Our worlds as an environment: one conversation at a time; `reset` starts the next.
 
     Args:
-        max_turns: most assistant messages; a longer conversation is a failure.
+        max_turns: most assistant messages for one user turn; a longer answer is a failure.
         reward, collapse: as in `RLSettings`, without the negative control `shuffled`, which needs a whole batch.
         store: store with the user's worlds; None: built-in worlds only.
     """

@@ -109,6 +109,10 @@ def _notes(spec: StageSpec) -> list[str]:
         texts.append(f"learning_rate {rate:g} suits the tiny policy; for a model {width} wide it is probably far too high")
     if spec.settings.micro_batch_size is not None:
         texts.append("micro_batch_size is not rendered: the engine's own keys say what a GPU holds at once")
+    if spec.sft is not None and spec.sft.leave_out != "nothing":
+        texts.append(
+            "the engine learns every turn of the assistant, also those whose call failed; our own trainer leaves them out (leave_out)"
+        )
     if spec.rl is not None:
         texts.append("tasks are the split's own, drawn evenly and again every epoch; on this machine RL draws fresh siblings by weight")
     return texts

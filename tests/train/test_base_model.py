@@ -1,0 +1,140 @@
+"""A cascade starts from a model of one's own; what cannot be trained for tool use is refused in one line before anything is trained."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flows.config import Config
+from flows.dry_run import plan
+from storage.errors import BadInput
+from storage.store import Store
+from synth.conversations.expert import expert_trajectory
+from synth.worlds import WORLDS
+from tests.train.base_folders import template, write_base
+from tests.train.in_process import run_here
+from tests.train.tiny_policies import expert_store, retail_tasks
+from train.base_model import check_base_model, model_id, parameters_of, resolve_model, window_of
+from train.cascade import Cascade
+from train.config import CascadeConfig
+from train.spec import SFTSettings
+
+TASKS = retail_tasks("order_status", "close_order", each=4)
+SFT = SFTSettings(max_steps=2, batch_size=4, learning_rate=1e-3, warmup_steps=0)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    texts = [message.content or "" for task in TASKS for message in expert_trajectory(WORLDS["retail"], task).messages]
+    texts += [json.dumps(tool.to_openai()) for tool in WORLDS["retail"].tools]
+    return write_base(tmp_path_factory.mktemp("base") / "model", texts)
+
+
+def changed(base: Path, folder: Path, change: Callable[[Path], object]) -> Path:
+    change(Path(shutil.copytree(base, folder)))
+    return folder
+
+
+def write_json(path: Path, **values: object) -> None:
+    path.write_text(json.dumps((json.loads(path.read_text()) if path.exists() else {}) | values))
+
+
+def test_a_stage_without_a_parent_starts_from_the_base_and_its_id_says_which(base: Path, tmp_path: Path) -> None:
+    """Given a base model, then the first stage trains it, prompts list the tools, and another base is another stage."""
+    store, _ = expert_store(tmp_path / "store", TASKS)
+    config = CascadeConfig(worlds=("retail",), model=str(base), synthesised_share=0.0)
+    cascade = Cascade(store, config, run=run_here)
+    items = cascade.scripted_experts(TASKS)
+    release = cascade.seed_release(items)
+    policy = cascade.stage("sft1", None, release, "seed", SFT)
+    spec = json.loads(store.query("SELECT spec FROM stages").item())
+    assert spec["model_in"] == str(base) and (policy.path / "chat_template.jinja").read_text() == template("qwen2_5")
+    assert json.loads((policy.path / "config.json").read_text())["vocab_size"] > 700
+    assert Cascade(store, config, run=None).stage("sft1", None, release, "seed", SFT) == policy, "trained once"
+
+    other = changed(base, tmp_path / "other", lambda folder: (folder / "chat_template.jinja").write_text(template("qwen2_5") + "\n"))
+    assert model_id(other) != model_id(base)
+    with pytest.raises(Launched):
+        Cascade(store, config.model_copy(update={"model": str(other)}), run=launch).stage("sft1", None, release, "seed", SFT)
+
+
+class Launched(Exception):
+    pass
+
+
+def launch(*_: object) -> None:
+    raise Launched
+
+
+def test_the_window_is_the_models(base: Path, tmp_path: Path) -> None:
+    assert window_of(base) == 4096 == Cascade(Store(tmp_path / "store"), CascadeConfig(worlds=("retail",), model=str(base))).window
+
+
+def test_a_sound_folder_passes(base: Path) -> None:
+    check_base_model(base)
+    assert resolve_model(str(base)) == base
+
+
+NO_TOOLS = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda folder: (folder / "chat_template.jinja").unlink(), "has no chat template"),
+        (lambda folder: (folder / "chat_template.jinja").write_text(NO_TOOLS), "does not list the tools on offer"),
+        (lambda folder: (folder / "chat_template.jinja").write_text(template("llama3_1")), "does not write calls as <tool_call>"),
+        (lambda folder: (folder / "chat_template.jinja").write_text("{{ raise_exception('no tools') }}"), "fails on a tool call .no tools"),
+        (lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"), "as pickles, which can run any program"),
+        (
+            lambda folder: write_json(folder / "model.safetensors.index.json", weight_map={"a": "model-2.safetensors"}),
+            "lacks 1 of its weight files, model-2.safetensors",
+        ),
+        (lambda folder: write_json(folder / "config.json", vocab_size=9), "is the tokenizer of another model"),
+        (lambda folder: write_json(folder / "config.json", max_position_embeddings=None), "the longest conversation is unknown"),
+        (lambda folder: (folder / "tokenizer.json").write_text("{"), "its tokenizer cannot be loaded"),
+        (lambda folder: (folder / "config.json").unlink(), "no Hugging Face model folder"),
+    ],
+)
+def test_a_folder_that_cannot_be_trained_is_refused_in_one_line(
+    base: Path, tmp_path: Path, change: Callable[[Path], object], said: str
+) -> None:
+    with pytest.raises(BadInput, match=said) as refused:
+        check_base_model(changed(base, tmp_path / "model", change))
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["/nowhere/model", "./model", "model"])
+def test_a_folder_that_is_not_there_is_said_by_name(name: str) -> None:
+    with pytest.raises(BadInput, match=f"there is no folder {name}"):
+        resolve_model(name)
+
+
+def test_a_hub_that_gives_nothing_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*_: object, **__: object) -> None:
+        raise OSError("offline\nmore")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", refuses)
+    with pytest.raises(BadInput, match=r"Qwen/Qwen3-0.6B is no folder here, and the hub does not give it \(OSError: offline\)"):
+        resolve_model("Qwen/Qwen3-0.6B")
+
+
+def test_parameters_are_those_of_the_weights(base: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(base)
+    assert parameters_of(base) == sum(weights.numel() for weights in model.state_dict().values()) - model.lm_head.weight.numel() * (
+        model.config.tie_word_embeddings
+    )
+
+
+def test_a_dry_run_says_what_a_base_model_takes(base: Path, tmp_path: Path) -> None:
+    config = Config(store=tmp_path / "store", train=CascadeConfig(model=str(base)))
+    rows = {row["step"]: row["what"] for row in plan(config, ["train"]).rows}
+    assert f"{parameters_of(base) / 1e6:,.1f} M parameters" in rows["model"] and "GiB a process" in rows["model"]
+    (base_free,) = [row for row in plan(Config(store=tmp_path / "store"), ["train"]).rows if row["step"] == "sft1"]
+    assert "synthesised conversations" in base_free["what"]

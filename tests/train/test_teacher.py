@@ -1,0 +1,111 @@
+"""A teacher's conversations are verified before anybody learns from them, and paid for once."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import train.teacher
+from filters.certainty.certainty import RegionConfig, certainty
+from storage.errors import HeadraceError
+from storage.record_rows import tasks_frame
+from storage.records import Message
+from storage.store import Store, part_id
+from synth.engines.base import ChatAnswer, ChatRequest
+from tests.synth.scripted_engine import ScriptedEngine
+from tests.train.tiny_policies import retail_tasks
+from train.config import CascadeConfig, ExpertsConfig
+from train.teacher import oracle_tries, teach
+
+TASKS = retail_tasks("order_status", "close_order", "buy_pick", each=2)
+CONFIG = CascadeConfig(worlds=("retail",), experts=ExpertsConfig(engine="openai:teacher", best_of=4))
+
+
+class Counting:
+    """An engine that counts the requests that another one answers."""
+
+    name = "openai:teacher"
+
+    def __init__(self, inner: ScriptedEngine | None) -> None:
+        self.inner, self.asked = inner, 0
+
+    def chat(self, requests: Sequence[ChatRequest]) -> list[ChatAnswer]:
+        self.asked += len(requests)
+        if self.inner is None:
+            return [ChatAnswer(Message(role="assistant", content="Fish."), "stop") for _ in requests]
+        return self.inner.chat(requests)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    store = Store(tmp_path / "store")
+    store.commit([store.write("tasks", part_id("tasks", [], {}, 1), tasks_frame(TASKS))])
+    return store
+
+
+@pytest.fixture
+def taught_by(monkeypatch: pytest.MonkeyPatch):
+    def use(engine: Counting) -> Counting:
+        @contextlib.contextmanager
+        def opened(*_: object) -> Iterator[Counting]:
+            yield engine
+
+        monkeypatch.setattr(train.teacher, "open_policy_engine", opened)
+        return engine
+
+    return use
+
+
+def tries(most: int = 4) -> dict[str, int]:
+    return {task.id: most for task in TASKS}
+
+
+def nothing(*_: object) -> None:
+    pass
+
+
+def test_a_task_that_the_teacher_solves_has_one_verified_conversation(store: Store, taught_by) -> None:
+    engine = taught_by(Counting(ScriptedEngine(TASKS)))
+    items = teach(store, CONFIG, TASKS, tries(), nothing)
+    assert [item.task_id for item in items] == [task.id for task in TASKS] and {item.kind for item in items} == {"rollout"}
+    outcomes = store.query("SELECT outcome, purpose FROM rollouts")
+    assert outcomes.height == len(TASKS), "the first try is right, and there is no second"
+    assert outcomes.unique().rows() == [("success", "experts")]
+    asked = engine.asked
+    assert teach(store, CONFIG, TASKS, tries(), nothing) == items and engine.asked == asked, "paid for once"
+
+
+def test_a_teacher_that_errs_tries_again_and_its_errors_are_no_experts(store: Store, taught_by) -> None:
+    taught_by(Counting(ScriptedEngine(TASKS, skill=0.4)))
+    items = teach(store, CONFIG, TASKS, tries(), nothing)
+    right = dict(store.query("SELECT rollout_id, outcome FROM rollouts").iter_rows())
+    assert len(right) > len(items) > 0 and {right[item.item_id] for item in items} == {"success"}
+    assert store.query("SELECT max(n) FROM (SELECT count(*) AS n FROM rollouts GROUP BY task_id)").item() <= 4
+
+
+def test_a_teacher_that_answers_nonsense_is_refused_by_name(store: Store, taught_by) -> None:
+    taught_by(Counting(None))
+    with pytest.raises(HeadraceError, match=r"openai:teacher solved none of 6 tasks in 4 tries; `headrace explain rollout-\w+`"):
+        teach(store, CONFIG, TASKS, tries(), nothing)
+
+
+def test_tries_of_an_oracle_are_in_proportion_to_what_there_is_to_learn() -> None:
+    rows = [
+        {"rollout_id": f"{task}/{n}", "task_id": task, "policy_id": "p", "draw": n, "reward": float(n < hits), "messages": ""}
+        | {"outcome": "success" if n < hits else "policy_failure"}
+        for task, hits in {"none": 0, "one": 1, "five": 5, "all": 8}.items()
+        for n in range(8)
+    ]
+    difficulty = pl.DataFrame({"task_id": ["none", "one", "five", "all"], "difficulty": 1})
+    tags = certainty(pl.DataFrame(rows), difficulty, RegionConfig(), purpose="probe")
+    assert oracle_tries(tags, 8) == {"one": 1, "five": 8}, "0.014 and 0.146 of at most 0.148; what is certain or out of reach is not asked"
+    assert oracle_tries(tags, 2) == {"one": 1, "five": 2}
+
+
+def test_an_oracle_without_an_engine_is_refused() -> None:
+    with pytest.raises(ValueError, match="oracle needs an engine to ask"):
+        ExpertsConfig(oracle=True)

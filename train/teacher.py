@@ -1,0 +1,80 @@
+"""Expert conversations by an engine: verified answers to tasks, each the shortest of a few tries.
+
+A teacher plays tasks as a policy does: it sees the opening and the tools, and its conversations are judged by the verifier. Its rollouts
+are parts of the store, and a server's answers are cached there, so nothing is paid for twice. Source: P7 (STAgent's oracle synthesis): the
+tries of a task are in proportion to its learnability potential.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+
+from filters.certainty.certainty import Region
+from storage.errors import HeadraceError
+from storage.records import Task, content_id
+from storage.releases.release import ReleaseItem
+from storage.store import Store
+from synth.rollouts.draws import Draws
+from train.config import CascadeConfig
+from train.measure.probe import Prober, Progress
+from train.policies import engine_policy, open_policy_engine
+
+PURPOSE = "experts"
+MOST_POTENTIAL = 4 / 27
+"""Greatest learnability potential: variance x mean of a reward in [0, 1]."""
+
+
+def teach(store: Store, config: CascadeConfig, tasks: Sequence[Task], tries: Mapping[str, int], progress: Progress) -> list[ReleaseItem]:
+    """One verified conversation of the configured engine for each task that it solves; in the order of the tasks.
+
+    tries: task id -> most tries.
+
+    Raises:
+        HeadraceError: the engine solved none of the tasks.
+        BadInput, BudgetSpent, EngineFailure: see `train.policies.open_policy_engine` and `Prober.rollouts`; what was answered is kept.
+    """
+    experts = config.experts
+    assert experts.engine is not None
+    teacher = engine_policy(experts.engine)
+    run = content_id("run", PURPOSE, teacher.id, experts.best_of, experts.temperature)
+    found: list[pl.DataFrame] = []
+    with open_policy_engine(store, teacher, experts, run) as engine:
+        prober = Prober(store, config.model_copy(update={"engine": experts}), progress, engine)
+        for most in sorted(set(tries.values())):
+            batch = [task for task in tasks if tries[task.id] == most]
+            found.append(prober.rollouts(teacher, batch, _until_success(most), PURPOSE, temperature=experts.temperature))
+    rollouts = pl.concat(found)
+    solved = (
+        rollouts.filter(pl.col("outcome") == "success")
+        .with_columns(size=pl.col("messages").str.len_bytes())
+        .sort("task_id", "size", "draw")
+        .unique("task_id", keep="first", maintain_order=True)
+    )
+    by_task = dict(solved.select("task_id", "rollout_id").iter_rows())
+    if not by_task:
+        first = rollouts["rollout_id"][0]
+        raise HeadraceError(
+            f"{experts.engine} solved none of {len(tasks)} tasks in {max(tries.values())} tries; `headrace explain {first}` shows the "
+            "first. Choose a stronger engine, or leave out train.experts.engine for the scripted solver"
+        )
+    return [ReleaseItem("rollout", by_task[task.id], task.id) for task in tasks if task.id in by_task]
+
+
+def oracle_tries(tags: pl.DataFrame, best_of: int) -> dict[str, int]:
+    """Task id -> tries, from 1 to `best_of`, of the tasks that a probe found uncertain, in proportion to their learnability potential.
+
+    tags: columns task_id, region, learnability.
+    """
+    uncertain = tags.filter(pl.col("region") == Region.UNCERTAIN).sort("task_id")
+    return {
+        task: min(best_of, max(1, math.ceil(best_of * potential / MOST_POTENTIAL)))
+        for task, potential in uncertain.select("task_id", "learnability").iter_rows()
+    }
+
+
+def _until_success(most: int) -> Draws:
+    looks = [*(look for look in (1, 2, 4) if look < most), most]
+    return Draws(looks, lambda successes, rated, left: successes > 0, {"until": "success", "most": most})
