@@ -7,6 +7,7 @@ and unit; its annotation and constraints give the allowed values. This module re
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 import types
 from collections.abc import Iterator, Mapping, Sequence
@@ -146,7 +147,17 @@ def _inline(value: Any) -> str:
     plain = _plain(value)
     text = _to_yaml(plain, default_flow_style=True, width=float("inf"))
     text = text.removesuffix("...\n").strip()
-    return json.dumps(plain) if "\n" in text else text  # JSON is YAML, and one line
+    return _SURROGATES.sub(_as_yaml, json.dumps(plain)) if "\n" in text else text  # JSON is nearly YAML, and one line
+
+
+_SURROGATES = re.compile(r"\\\\|\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})")
+"""An escaped backslash, or a character beyond U+FFFF as JSON escapes it: two numbers, which YAML would read as two characters."""
+
+
+def _as_yaml(match: re.Match[str]) -> str:
+    if match[1] is None:
+        return match[0]
+    return f"\\U{0x10000 + ((int(match[1], 16) - 0xD800) << 10) + int(match[2], 16) - 0xDC00:08x}"
 
 
 def _to_yaml(plain: Any, **style: Any) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
+from flows import validation
 from flows.config import Config
 from flows.runtime import events
 from flows.runtime.artifacts import publish_table
@@ -23,6 +24,8 @@ from storage.store import Store
 def tag(config: Config = Config(), policy: str | None = None, again: int = 0) -> dict[str, Any]:  # noqa: B008 (frozen)
     """Tag the tasks of the store by difficulty and, if a policy is named or promoted, by certainty.
 
+    The event that starts a training is emitted only if the store has both tasks of queries and, if they are to be used, conversations.
+
     config: as in a configuration file; section `train` gives the numbers of tasks and rollouts.
     policy: id of a policy, or name of an engine; None: the last promoted policy.
     again: number of probe tasks to measure a second time, to find how many regions change by chance.
@@ -31,7 +34,10 @@ def tag(config: Config = Config(), policy: str | None = None, again: int = 0) ->
         result = tag_tasks(config, policy, again)
         for table in (difficulty, certainty, flips):
             publish_table(table(Store(config.store)))
-        events.emit(events.TASKS_TAGGED, config, **result)
+        if missing := validation.missing_kind(config):
+            print(f"no training is started: {missing}")
+        else:
+            events.emit(events.TASKS_TAGGED, config, **result)
         return result
 
 

@@ -60,6 +60,17 @@ def check_has_tasks(config: Config) -> None:
         raise BadInput(f"{store.root} holds no tasks yet: curate or synthesize first")
 
 
+def missing_kind(config: Config) -> str:
+    """What the store lacks that a scheduled training is to learn from, in words; empty if it has everything."""
+    store = _existing(config.store)
+    if not store.query("SELECT 1 FROM tasks WHERE query_id IS NOT NULL LIMIT 1").height:
+        return "the store holds no task of a query yet"
+    accepted = "SELECT 1 FROM trajectories WHERE accepted AND cluster_id IS NOT NULL AND list_contains(?, world) LIMIT 1"
+    if config.train.synthesised_share and not store.query(accepted, [list(config.train.worlds)]).height:
+        return f"the store holds no accepted conversation in {', '.join(config.train.worlds)} yet"
+    return ""
+
+
 def check_policy(config: Config, name_or_id: str | None, *, or_none: bool = False) -> None:
     """Check that a policy or engine exists and can answer.
 
@@ -169,13 +180,18 @@ def check_funnel_engines(config: Config) -> None:
 
 
 def check_backends(config: Config, *, patience_s: float | None = 0.0) -> None:
-    """Check that the backends of the stages have what they need, and wait for it if needed.
+    """Check that the backends of the stages have what they need, and wait for it if needed; and that the engine of the experts is
+    available.
 
     patience_s: longest wait in seconds; None: as configured.
     """
+    from synth.engines.engine_names import look_at
+
     for _, need in stage_needs(config):
         if need.check is not None:
             need.check(patience_s)
+    if config.train.experts.engine is not None:
+        look_at(config.train.experts.engine, tools=True)
 
 
 def stage_needs(config: Config) -> list[tuple[list[str], Need]]:

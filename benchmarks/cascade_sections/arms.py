@@ -1,7 +1,7 @@
 """The arms of the cascade experiment: what one training seed's cascade gives, and what else its seed SFT or second SFT could have become.
 
-    cascade        seed SFT -> probe -> second SFT -> probe -> RL, by configs/ladder.yaml: `run_cascade` itself
-    longer_sft1    seed SFT, from scratch on the same expert traces, for as many steps as both SFTs
+    cascade        seed SFT -> probe -> second SFT -> RL, by configs/ladder.yaml: `run_cascade` itself
+    longer_sft1    seed SFT, from scratch on the same traces, for as many steps as both SFTs
     more_sft       the second SFT continued on its own split, for RL's CPU seconds
     shuffled       RL under success that was dealt out anew among all rollouts of a step
     rft            rejection sampling on RL's tasks: rounds of as many draws a task, then an epoch of SFT on the second SFT's split and
@@ -40,7 +40,8 @@ from storage.record_rows import tasks_frame
 from storage.records import Task, content_id
 from storage.releases.release import ReleaseItem, load_split, make_release
 from storage.store import Store, part_id
-from synth.roles.simulate import expert_trajectory, trajectories_frame
+from synth.conversations.expert import expert_trajectory
+from synth.roles.simulate import trajectories_frame
 from synth.worlds import WORLDS
 from train.backends.base import Backend, run_stage
 from train.backends.local import LocalBackend
@@ -53,7 +54,7 @@ from train.policies import Policy, known_policy
 from train.rl.task_sampler import FreshTasks
 from train.spec import METRICS, RLSettings, SFTSettings, StageSpec
 
-VERSION = 2
+VERSION = 3
 FRESH_INDEX = FIRST_INDEX + 50_000
 EXPERT_INDEX = FIRST_INDEX + 20_000
 ROUND_TASKS = 800
@@ -167,7 +168,7 @@ class Lab:
     def _longer_sft1(self, cascade: Cell) -> tuple[Policy, dict[str, float]]:
         steps = sum(cascade.policies[rung].steps for rung in ("sft1", "sft2"))
         settings = self.config.stage("sft1").settings.model_copy(update={"max_steps": steps, "plateau_window": 0})
-        return self.steps.stage("longer_sft1", None, self.steps.seed_release(self.steps.experts()), "seed", settings), {}
+        return self.steps.stage("longer_sft1", None, self.steps.seed_release(self.steps.seed_items()), "seed", settings), {}
 
     def _more_sft(self, cascade: Cell) -> tuple[Policy, dict[str, float]]:
         return self._continued("more_sft", self._second(), "sft2", self._sft_steps(cascade)), {}
@@ -185,8 +186,8 @@ class Lab:
 
     def _rl_uniform(self, _: Cell) -> tuple[Policy, dict[str, float]]:
         even = self.config.route.model_copy(update={"rl_uniform": 1.0})
-        tags, rollouts = self.prober.probe(self._policy("sft2"))
-        splits = route(self.steps.experts(), tags, rollouts, {}, even)
+        tags, rollouts = self.prober.probe(self._probed())
+        splits = route(self.steps.seed_items(), tags, rollouts, {}, even)
         release = make_release(self.store, "rl_uniform", {"rl": splits["rl"]}, {"routing": even.model_dump()})
         return self.steps.stage("rl_uniform", self._policy("sft2"), release, "rl", self.config.stage("rl").settings), {}
 
@@ -225,10 +226,16 @@ class Lab:
 
     def _second(self) -> str:
         """The release that the second SFT was trained on."""
-        return self.steps.routed_release("second", self._policy("sft1"), self.steps.experts())
+        return self.steps.routed_release("second", self._policy("sft1"), self.steps.seed_items())
 
     def _routed(self) -> str:
-        return self.steps.routed_release("rl", self._policy("sft2"), self.steps.experts())
+        return self.steps.routed_release("rl", self._probed(), self.steps.seed_items())
+
+    def _probed(self) -> Policy:
+        """The policy whose probe routes RL."""
+        probed = self.config.probed_stage(self.config.stage("rl"))
+        assert probed is not None
+        return self._policy(probed)
 
     def _released(self, release: str, split: str) -> list[ReleaseItem]:
         return [one.item for one in load_split(self.store, release, split)]
@@ -281,7 +288,7 @@ class Lab:
 
     def _start_up(self) -> float:
         """CPU seconds of a stage of one step."""
-        release, settings = self.steps.seed_release(self.steps.experts()), SFTSettings(max_steps=1)
+        release, settings = self.steps.seed_release(self.steps.seed_items()), SFTSettings(max_steps=1)
         return self._cost(self.steps.stage("start_up", None, release, "seed", settings))
 
     def _rl_cpu_s(self, cascade: Cell) -> float:

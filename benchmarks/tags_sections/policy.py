@@ -67,7 +67,8 @@ def train(work: Path) -> None:
     from storage.record_rows import tasks_frame
     from storage.releases.release import ReleaseItem, make_release
     from storage.store import Store, part_id
-    from synth.roles.simulate import expert_trajectory, trajectories_frame
+    from synth.conversations.expert import expert_trajectory
+    from synth.roles.simulate import trajectories_frame
     from train.backends.base import run_stage
     from train.backends.local import LocalBackend
     from train.data.task_pool import draw

@@ -36,7 +36,8 @@ from storage.records import Task, content_id
 from storage.releases.release import ReleaseItem, make_release
 from storage.store import Store, part_id
 from synth.blueprints.single_goal import draw_drills
-from synth.roles.simulate import expert_trajectory, trajectories_frame
+from synth.conversations.expert import expert_trajectory
+from synth.roles.simulate import trajectories_frame
 from synth.rollouts.draws import PART_TASKS, Draws
 from synth.tasks.split import DivisionConfig
 from synth.worlds import WORLDS
@@ -125,7 +126,7 @@ def run_cell(home: Path, rule: str, seed: int, settings: RoutingSettings, *, lau
     path = home / f"{rule}-{seed}.json"
     if not path.exists():
         begun = _cpu_s()
-        lab = _Lab(home / f"store-{seed}", seed, settings, launch or partial(run_stage, LocalBackend()))
+        lab = Lab(home / f"store-{seed}", seed, settings, launch or partial(run_stage, LocalBackend()))
         if rule == FIRST:
             cell = Cell(FIRST, seed, lab.success(lab.first()), None, {}, 0, 0.0)
         else:
@@ -141,7 +142,7 @@ def _cpu_s() -> float:
     return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 
 
-def _routed(lab: _Lab, rule: str, seed: int, wanted: int | None) -> Cell:
+def _routed(lab: Lab, rule: str, seed: int, wanted: int | None) -> Cell:
     first, experts, config = lab.first(), lab.experts(), lab.config
     spent = {"probe": 0, "traces": 0, "rl": 0}
     if wanted is None:
@@ -169,7 +170,7 @@ def ordered(pool: Sequence[Task], rule: str, seed: int) -> list[Task]:
     return shuffled if rule == "random" else sorted(shuffled, key=lambda task: task.difficulty)
 
 
-def _found_traces(lab: _Lab, policy: Policy, pool: Sequence[Task], wanted: int) -> tuple[pl.DataFrame, pl.DataFrame, int]:
+def _found_traces(lab: Lab, policy: Policy, pool: Sequence[Task], wanted: int) -> tuple[pl.DataFrame, pl.DataFrame, int]:
     """Tags that call the tasks certain that had to be tried for so many different verified traces, and the others uncertain; the traces;
     and how many rollouts they took."""
     draws = Draws(TRACE_LOOKS, lambda successes, rated, left: successes > 0, {"until": "success", "most": TRACE_LOOKS[-1]})
@@ -196,12 +197,13 @@ def _found_traces(lab: _Lab, policy: Policy, pool: Sequence[Task], wanted: int) 
     return tags, found.head(wanted), made.height
 
 
-class _Lab:
+class Lab:
     """The store of a seed, what is drawn and trained in it, and how its policies are measured: the pool as the cascade probes it."""
 
     def __init__(self, root: Path, seed: int, settings: RoutingSettings, launch: Launch) -> None:
         self.seed, self.settings, self.launch = seed, settings, launch
-        self.config = settings.cascade.model_copy(update={"seed": seed})
+        certain = settings.cascade.route.model_copy(update={"second": "certain"})
+        self.config = settings.cascade.model_copy(update={"seed": seed, "route": certain})
         store = Store(root)
         tasks = [
             drill.task

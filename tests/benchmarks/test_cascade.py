@@ -32,6 +32,7 @@ CONFIG = CascadeConfig(
     worlds=("retail",),
     max_difficulty=1,
     expert_budget=60,
+    synthesised_share=0.0,
     probe_tasks=40,
     draws=DrawsConfig(k=4, most=4),
     eval_tasks=8,

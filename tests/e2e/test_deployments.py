@@ -57,9 +57,10 @@ def test_a_curated_store_is_tagged_trained_on_ray_and_evaluated(prefect_server: 
         with get_client(sync_client=True) as client:
             # when trajectories are made, and then queries curated
             start(client, "synthesize/nightly", config)
-            assert wait_for(lambda: done(client)["synthesize"] == 1, LIMIT_S), states(client)
+            assert wait_for(lambda: done(client)["tag"] == 1, LIMIT_S), states(client)
             start(client, "curate/nightly", config)
-            # then tag, train and evaluate follow, each started by the event of the one before
+            # then the conversations alone are tagged, and no training starts; with queries tag, train and evaluate follow, each started by
+            # the event of the one before
             assert wait_for(lambda: done(client)["evaluate"] == 1, LIMIT_S), states(client)
             # and the cron schedules have put runs into the future
             assert wait_for(lambda: scheduled(client) >= {"synthesize", "curate"}, 90), scheduled(client)
@@ -68,7 +69,7 @@ def test_a_curated_store_is_tagged_trained_on_ray_and_evaluated(prefect_server: 
             assert "stage sft1" not in again
             time.sleep(8)
             # and nothing ran twice
-            assert started(client) == Counter(["synthesize", "curate", "tag", "train", "evaluate"]), states(client)
+            assert started(client) == Counter(["synthesize", "tag", "curate", "tag", "train", "evaluate"]), states(client)
             assert set(states(client)) == {"COMPLETED"}
     finally:
         headrace("down", folder=tmp_path, environment=environment)

@@ -64,21 +64,20 @@ def test_a_dry_run_writes_every_stages_spec_and_job_and_submits_nothing(here: Pa
     assert [model_in for model_in, _ in models] == [None, models[0][1], models[1][1]]
 
 
-def test_the_plan_has_a_line_a_stage_and_counts_a_probe_a_parent_and_a_verdict_a_policy() -> None:
+def test_the_plan_has_a_line_a_stage_and_counts_probes_and_a_verdict_a_policy() -> None:
     def steps(*stages: dict[str, Any]) -> dict[str, str]:
         config = Config.model_validate({"train": {"stages": list(stages)}})
         return {row["step"]: row["what"] for row in plan(config, ["train"]).rows}
 
     default = steps()
     assert list(default) == ["sft1", "sft2", "rl", "probes", "gates", "all"]
-    assert (
-        default["sft1"] == "480 expert trajectories, up to 250 steps" and default["sft2"] == "own and expert trajectories, up to 150 steps"
-    )
+    assert default["sft1"] == "240 synthesised conversations and 240 experts of single tasks, up to 250 steps"
+    assert default["sft2"] == "the same and own trajectories, up to 150 steps"
     assert default["rl"] == "200 steps of 8 fresh tasks x 8"
-    assert default["probes"].startswith("2 x 720 probe tasks") and default["gates"].startswith("3 policies x 240 held-out tasks, 3,600")
+    assert default["probes"].startswith("1 x 720 probe tasks") and default["gates"].startswith("3 policies x 240 held-out tasks, 3,600")
     again = steps({"name": "again", "algorithm": "rl", "split": "rl", "parent": "sft2"})
     assert list(again)[:4] == ["sft1", "sft2", "rl", "again"]
-    assert again["probes"].startswith("2 x ") and again["gates"].startswith("4 policies"), "two stages share their parent's probe"
+    assert again["probes"].startswith("1 x ") and again["gates"].startswith("4 policies"), "all share the first probe"
     alone = steps({"name": "sft2", "skip": True}, {"name": "rl", "skip": True})
     assert list(alone) == ["sft1", "gates", "all"]
 

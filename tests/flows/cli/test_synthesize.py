@@ -21,8 +21,9 @@ from flows.cli import synthesize as cli_synthesize
 from flows.cli.main import app
 from flows.config import Config
 from flows.synthesize import make_trajectories, synthesize
-from storage.records import Cost
+from storage.records import Cost, Task
 from storage.store import Store
+from synth.conversations.conversation_task import goal_frames
 from synth.run.result import Preview
 from synth.tasks.split import STANDARD, DivisionConfig, division
 
@@ -92,9 +93,11 @@ def test_frames_are_divided_as_the_funnel_divides_them(tmp_path: Path) -> None:
         "curate": {"divisions": {"seed": 7}},
     }
     make_trajectories.fn(Config.model_validate(config))
-    tasks = Store(tmp_path / "store").query("SELECT frame_id, division FROM tasks").rows()
-    assert tasks and all(division(frame, DivisionConfig(seed=7)) == side for frame, side in tasks)
-    assert any(division(frame, STANDARD) != side for frame, side in tasks)
+    tasks = [Task.model_validate_json(spec) for spec in Store(tmp_path / "store").query("SELECT spec FROM tasks")["spec"]]
+    frames = [(frame.id, task.division) for task in tasks for frame in goal_frames(task)]
+    assert any(task.conversation for task in tasks) and any(not task.conversation for task in tasks)
+    assert all(division(frame, DivisionConfig(seed=7)) == side for frame, side in frames)
+    assert any(division(frame, STANDARD) != side for frame, side in frames)
 
 
 @pytest.mark.server

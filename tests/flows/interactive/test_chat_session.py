@@ -23,9 +23,10 @@ from storage.record_rows import tasks_frame
 from storage.records import FunctionCall, Message, Task, ToolCall
 from storage.releases.release import ReleaseItem, make_release
 from storage.store import Store, part_id
+from synth.conversations.expert import expert_trajectory
 from synth.engines.base import ChatAnswer, ChatRequest, EngineFailure
 from synth.engines.budget import BudgetSpent
-from synth.roles.simulate import expert_trajectory, trajectories_frame
+from synth.roles.simulate import trajectories_frame
 from synth.worlds import WORLDS, make_world
 from tests.conftest import Serve
 from tests.train.measure.test_compare import part
