@@ -2,7 +2,7 @@
 
 One idea: a configuration lists the differences from the default stages (sft1 -> sft2 -> rl). An entry with a default name changes that
 stage's keys; another name adds a stage; `skip` leaves a stage out. A full list, written and read again, gives the same stages.
-Whether a stage needs a probe of its parent follows from its split alone: `SPLITS`.
+Whether a stage is routed by a probe follows from its split alone: `SPLITS`.
 
 What it does not do: train (`train/cascade.py`).
 """
@@ -26,7 +26,7 @@ class Split:
 
     release: name of the release.
     part: name of the split in the release.
-    is_routed: whether the release is made from a probe of the stage's parent.
+    is_routed: whether the release is made from a probe of a stage before.
     """
 
     release: str
@@ -44,7 +44,7 @@ class _Place(BaseModel):
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_-]*$", description="Of the stage and of the policy that it makes.")
     algorithm: str = Field(description="sft, or rl.")
-    split: str = Field(description="What it trains on: seed (experts), second (experts and own traces, for SFT), rl (tasks, for RL).")
+    split: str = Field(description="What it trains on: seed (synthesised and experts), second (these and own traces, for SFT), rl (tasks, for RL).")
     parent: str | None = Field(description="Stage whose policy it goes on from; none: a fresh policy. Splits second and rl need one.")
     backend: BackendName | None = Field(None, description="What runs it; none: `train.backend`.")
     skip: bool = Field(False, description="Whether the cascade leaves it out.")
@@ -54,7 +54,9 @@ class SFTStage(SFTSettings, _Place):
     """A stage of supervised fine-tuning."""
 
     algorithm: Literal["sft"] = Field(description="sft, or rl.")
-    split: Literal["seed", "second"] = Field(description="What it trains on: seed (experts), or second (experts and own traces).")
+    split: Literal["seed", "second"] = Field(
+        description="What it trains on: seed (synthesised conversations and experts), or second (these and own traces)."
+    )
 
     @property
     def settings(self) -> SFTSettings:
@@ -79,7 +81,7 @@ DEFAULT: tuple[Stage, ...] = (
     SFTStage(name="sft2", algorithm="sft", split="second", parent="sft1", max_steps=150, learning_rate=1e-3),
     RLStage(name="rl", algorithm="rl", split="rl", parent="sft2"),
 )
-"""Seed SFT on experts until the loss is flat; a short second SFT with a low learning rate, to keep entropy for RL; RL on fresh siblings."""
+"""Seed SFT until the loss is flat; a short second SFT with a low learning rate, to keep entropy for RL; RL on fresh siblings."""
 
 
 def field_error(message: str, *place: int | str) -> PydanticCustomError:
