@@ -44,7 +44,7 @@ class _Place(BaseModel):
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_-]*$", description="Of the stage and of the policy that it makes.")
     algorithm: str = Field(description="sft, or rl.")
-    split: str = Field(description="What it trains on: seed (synthesised and experts), second (these and own traces, for SFT), rl (tasks, for RL).")
+    split: str = Field(description="What it trains on: seed, second (the same and own traces; for SFT), or rl (tasks; for RL).")
     parent: str | None = Field(description="Stage whose policy it goes on from; none: a fresh policy. Splits second and rl need one.")
     backend: BackendName | None = Field(None, description="What runs it; none: `train.backend`.")
     skip: bool = Field(False, description="Whether the cascade leaves it out.")
