@@ -33,7 +33,7 @@ def collect(store: Store) -> str:
     config = near.NearConfig()
     conversations = store.query(
         """SELECT trajectory_id, task_id, messages FROM trajectories JOIN blueprints USING (blueprint_id)
-           WHERE accepted AND round >= 0 ORDER BY round, trajectory_id"""
+           WHERE accepted AND round >= 0 AND trajectories.cluster_id IS NOT NULL ORDER BY round, trajectory_id"""
     )
     if conversations.is_empty():
         raise BadInput(f"{store.root} holds no synthesised conversation; run `headrace synthesize` first")

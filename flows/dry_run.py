@@ -129,7 +129,8 @@ def _train(config: Config) -> list[Line]:
     rollouts = held_out * (cascade.eval_samples + 1) * len(stages)
     experts = cascade.experts
     limit = f"at most {experts.max_usd} USD" if experts.max_usd is not None else "no limit of USD"
-    asked = f"up to {cascade.expert_budget} tasks x {experts.best_of} tries by {experts.engine}, {limit}"
+    most = cascade.expert_budget + cascade.probe_tasks * experts.oracle
+    asked = f"up to {most} tasks x {experts.best_of} tries by {experts.engine}, {limit}"
     lines: list[Line] = [
         *(_stage(cascade, stage) for stage in stages),
         *([("probes", f"{probes} x {probe}", probes * probe_s)] if probes else []),

@@ -63,11 +63,12 @@ def check_has_tasks(config: Config) -> None:
 def missing_kind(config: Config) -> str:
     """What the store lacks that a scheduled training is to learn from, in words; empty if it has everything."""
     store = _existing(config.store)
-    if not store.query("SELECT 1 FROM tasks WHERE query_id IS NOT NULL LIMIT 1").height:
-        return "the store holds no task of a query yet"
-    accepted = "SELECT 1 FROM trajectories WHERE accepted AND cluster_id IS NOT NULL AND list_contains(?, world) LIMIT 1"
-    if config.train.synthesised_share and not store.query(accepted, [list(config.train.worlds)]).height:
-        return f"the store holds no accepted conversation in {', '.join(config.train.worlds)} yet"
+    worlds, named = list(config.train.worlds), ", ".join(config.train.worlds)
+    if not store.query("SELECT 1 FROM tasks WHERE query_id IS NOT NULL AND list_contains(?, world) LIMIT 1", [worlds]).height:
+        return f"the store holds no task of a query in {named} yet"
+    accepted = "SELECT 1 FROM trajectories WHERE accepted AND cluster_id IS NOT NULL AND list_contains(?, world) AND language = ? LIMIT 1"
+    if config.train.synthesised_share and not store.query(accepted, [worlds, config.train.language]).height:
+        return f"the store holds no accepted conversation in {named} yet"
     return ""
 
 

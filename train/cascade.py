@@ -81,8 +81,6 @@ def run_cascade(store: Store, config: CascadeConfig, *, run: RunStage | None = N
         HeadraceError: too few frames in the store, a split that would be empty, a stage that failed.
     """
     cascade = Cascade(store, config, run=run, progress=progress)
-    if cascade.base is not None:
-        check_base_model(cascade.base)
     result = CascadeResult()
     experts = cascade.seed_items()
     policies: dict[str, Policy] = {}
@@ -97,13 +95,19 @@ def run_cascade(store: Store, config: CascadeConfig, *, run: RunStage | None = N
 
 
 class Cascade:
-    """The steps of a cascade on one store: releases, stages, and gates."""
+    """The steps of a cascade on one store: releases, stages, and gates.
+
+    Raises:
+        BadInput: the base model cannot be trained for tool use.
+    """
 
     def __init__(self, store: Store, config: CascadeConfig, *, run: RunStage | None = None, progress: Progress | None = None) -> None:
         self.store, self.config = store, config
         self.prober = Prober(store, config, progress)
         self.run = run or self._run
         self.base = resolve_model(config.model) if config.model is not None else None
+        if self.base is not None:
+            check_base_model(self.base)
         self.window = window_of(self.base) if self.base is not None else TinyConfig().positions
 
     def _run(self, backend: Backend[Any], spec: StageSpec, folder: Path) -> dict[str, Any]:
@@ -124,7 +128,7 @@ class Cascade:
         return [item for pair in itertools.zip_longest(synthesised, experts) for item in pair if item is not None]
 
     def synthesised(self, count: int) -> list[ReleaseItem]:
-        """Accepted conversations; where they are too few, also siblings of them that the scripted assistant executes."""
+        """Accepted conversations; where they are too few, also siblings of them, made as experts are."""
         config = self.config
         accepted = synthesised_conversations(
             self.store,
@@ -140,16 +144,22 @@ class Cascade:
                 f"{self.store.root} has no accepted conversation in {', '.join(config.worlds)} up to difficulty {config.max_difficulty}: "
                 "run `headrace synthesize` in these worlds, or set train.synthesised_share to 0"
             )
-        return accepted + self.experts(self.prober.draw(courses, count - len(accepted), "train", fewest=0))
+        return accepted + self.experts(self.prober.draw(courses, count - len(accepted), "train", fewest=0), is_needed=not accepted)
 
-    def experts(self, tasks: Sequence[Task]) -> list[ReleaseItem]:
-        """Expert conversations of tasks, by the configured engine or the scripted solver; those that fit into the policy's window."""
+    def experts(self, tasks: Sequence[Task], *, is_needed: bool = True) -> list[ReleaseItem]:
+        """Expert conversations of tasks, by the configured engine or the scripted solver; those that fit into the policy's window.
+
+        is_needed: whether it is an error if the engine solves no task.
+        """
         if not tasks:
             return []
         experts = self.config.experts
         if experts.engine is not None:
-            return teach(self.store, self.config, tasks, dict.fromkeys((task.id for task in tasks), experts.best_of), self.prober.progress)
+            return self.taught(tasks, dict.fromkeys((task.id for task in tasks), experts.best_of), is_needed=is_needed)
         return self.scripted_experts(tasks)
+
+    def taught(self, tasks: Sequence[Task], tries: Mapping[str, int], *, is_needed: bool) -> list[ReleaseItem]:
+        return teach(self.store, self.config, tasks, tries, self.prober.progress, window=self.window, is_needed=is_needed)
 
     def scripted_experts(self, tasks: Sequence[Task]) -> list[ReleaseItem]:
         """Writes the executed plans of tasks to the store."""
@@ -185,10 +195,10 @@ class Cascade:
         tags, rollouts = self.prober.probe(policy)
         queries = dict(self.store.query("SELECT DISTINCT task_id, query_id FROM tasks WHERE query_id IS NOT NULL").iter_rows())
         splits = route(experts, tags, rollouts, queries, self.config.route)
-        if self.config.experts.oracle:
+        if self.config.experts.oracle and name == SPLITS["second"].release:
             tries = oracle_tries(tags, self.config.experts.best_of)
             asked = [task for task in self.prober.probe_tasks() if task.id in tries]
-            splits["sft2"] += teach(self.store, self.config, asked, tries, self.prober.progress)
+            splits["sft2"] += self.taught(asked, tries, is_needed=False)
         manifest = {
             "probed_policy": policy.id,
             "histogram": {str(successes): tasks for successes, tasks in histogram(tags).items()},

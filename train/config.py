@@ -193,7 +193,8 @@ class CascadeConfig(BaseModel):
     def draft_specs(self, store: Path) -> dict[str, StageSpec]:
         """Name -> spec of every stage, before any has run. Values not known yet (releases, stage ids) are placeholders in capitals."""
         specs: dict[str, StageSpec] = {}
-        base = Path(self.model) if self.model is not None else None
+        base = Path(self.model).expanduser() if self.model is not None else None
+        base = base.absolute() if base is not None and base.is_dir() else base
         for stage in self.cascade:
             specs[stage.name] = self.spec(
                 stage.name,

@@ -137,9 +137,7 @@ def _check_parent(stage: Stage, running: Mapping[str, Stage], places: Mapping[st
     """Refuses a parent that does not run, and a routed split without a parent."""
     place = (places[stage.name], "parent")
     if stage.parent is None and SPLITS[stage.split].is_routed:
-        raise field_error(
-            f"the split {stage.split} is what a probe of the parent finds: name a stage that comes before {stage.name}", *place
-        )
+        raise field_error(f"the split {stage.split} is what a probe finds: name a stage that comes before {stage.name}", *place)
     if stage.parent is not None and stage.parent not in running:
         others = ", ".join(other for other in running if other != stage.name) or "none"
         raise field_error(f"{stage.parent} {'is skipped' if stage.parent in places else 'is no stage'}; there are {others}", *place)

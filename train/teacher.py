@@ -7,6 +7,7 @@ tries of a task are in proportion to its learnability potential.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 
@@ -14,11 +15,12 @@ import polars as pl
 
 from filters.certainty.certainty import Region
 from storage.errors import HeadraceError
-from storage.records import Task, content_id
+from storage.records import Message, Task, content_id
 from storage.releases.release import ReleaseItem
 from storage.store import Store
 from synth.rollouts.draws import Draws
 from train.config import CascadeConfig
+from train.data.seed_split import rough_tokens
 from train.measure.probe import Prober, Progress
 from train.policies import engine_policy, open_policy_engine
 
@@ -27,25 +29,39 @@ MOST_POTENTIAL = 4 / 27
 """Greatest learnability potential: variance x mean of a reward in [0, 1]."""
 
 
-def teach(store: Store, config: CascadeConfig, tasks: Sequence[Task], tries: Mapping[str, int], progress: Progress) -> list[ReleaseItem]:
+def teach(
+    store: Store,
+    config: CascadeConfig,
+    tasks: Sequence[Task],
+    tries: Mapping[str, int],
+    progress: Progress,
+    *,
+    window: int,
+    is_needed: bool = True,
+) -> list[ReleaseItem]:
     """One verified conversation of the configured engine for each task that it solves; in the order of the tasks.
 
-    tries: task id -> most tries.
+    Args:
+        tries: task id -> most tries.
+        window: longest conversation that is taken, in words and signs.
+        is_needed: whether it is an error if the engine solves none.
 
     Raises:
-        HeadraceError: the engine solved none of the tasks.
+        HeadraceError: the engine solved none of the tasks, and some are needed.
         BadInput, BudgetSpent, EngineFailure: see `train.policies.open_policy_engine` and `Prober.rollouts`; what was answered is kept.
     """
     experts = config.experts
     assert experts.engine is not None
     teacher = engine_policy(experts.engine)
-    run = content_id("run", PURPOSE, teacher.id, experts.best_of, experts.temperature)
+    run = content_id("run", PURPOSE, teacher.id, config.model_dump(mode="json", exclude={"engine", "cluster", "backend", "stages"}))
     found: list[pl.DataFrame] = []
     with open_policy_engine(store, teacher, experts, run) as engine:
         prober = Prober(store, config.model_copy(update={"engine": experts}), progress, engine)
         for most in sorted(set(tries.values())):
             batch = [task for task in tasks if tries[task.id] == most]
             found.append(prober.rollouts(teacher, batch, _until_success(most), PURPOSE, temperature=experts.temperature))
+    if not found:
+        return []
     rollouts = pl.concat(found)
     solved = (
         rollouts.filter(pl.col("outcome") == "success")
@@ -53,12 +69,16 @@ def teach(store: Store, config: CascadeConfig, tasks: Sequence[Task], tries: Map
         .sort("task_id", "size", "draw")
         .unique("task_id", keep="first", maintain_order=True)
     )
-    by_task = dict(solved.select("task_id", "rollout_id").iter_rows())
-    if not by_task:
+    by_task = {
+        task: rollout
+        for task, rollout, messages in solved.select("task_id", "rollout_id", "messages").iter_rows()
+        if rough_tokens([Message.model_validate(message) for message in json.loads(messages)]) <= window
+    }
+    if is_needed and not by_task:
         first = rollouts["rollout_id"][0]
         raise HeadraceError(
             f"{experts.engine} solved none of {len(tasks)} tasks in {max(tries.values())} tries; `headrace explain {first}` shows the "
-            "first. Choose a stronger engine, or leave out train.experts.engine for the scripted solver"
+            "first. Choose a stronger engine, or leave it out for the scripted solver (and train.experts.oracle)"
         )
     return [ReleaseItem("rollout", by_task[task.id], task.id) for task in tasks if task.id in by_task]
 

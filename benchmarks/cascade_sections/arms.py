@@ -1,6 +1,6 @@
 """The arms of the cascade experiment: what one training seed's cascade gives, and what else its seed SFT or second SFT could have become.
 
-    cascade        seed SFT -> probe -> second SFT -> RL, by configs/ladder.yaml: `run_cascade` itself
+    cascade        seed SFT -> probe -> second SFT -> probe -> RL, by configs/ladder.yaml: `run_cascade` itself
     longer_sft1    seed SFT, from scratch on the same traces, for as many steps as both SFTs
     more_sft       the second SFT continued on its own split, for RL's CPU seconds
     shuffled       RL under success that was dealt out anew among all rollouts of a step

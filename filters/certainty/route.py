@@ -1,9 +1,9 @@
 """Routing: which task goes where after a probe. What the policy has solved feeds the second SFT, what it is uncertain of feeds RL.
 
     mastered      second SFT, as replay: a configured share, which is a split of its own too
-    certain       second SFT: the policy's own best verified trajectory
+    certain       second SFT: the policy's own shortest verified trajectory
     uncertain     RL, with fresh siblings; and second SFT too, unless `second` is `certain`
-    out of reach  held, probed again after the next stage
+    out of reach  held
 
 The second SFT trains on the seed split's traces and the policy's own verified traces. RL draws its tasks by `weight`: a uniform share
 over all probed tasks, the remaining draws over uncertain tasks by learnability potential. No query gets more than a twentieth of the draws,

@@ -326,5 +326,8 @@ def _check_conversations(store: Store, name: str, split: str, items: Sequence[Re
 _LEAKS_SQL = """SELECT trajectory_id, frame_id FROM (
     SELECT trajectory_id, unnest(json_extract_string(b.spec, '$.goals[*].frame_id')) AS frame_id
     FROM trajectories JOIN blueprints b USING (blueprint_id) WHERE trajectory_id IN (SELECT unnest(?)))
-WHERE frame_id IN (SELECT frame_id FROM tasks WHERE division = 'held_out') ORDER BY ALL LIMIT 1"""
+WHERE frame_id IN (SELECT frame_id FROM tasks WHERE division = 'held_out' UNION ALL
+    SELECT json_extract_string(goal, '$.frame_id') FROM (
+        SELECT unnest(json_extract(spec, '$.conversation.goals[*]')) AS goal FROM tasks WHERE division = 'held_out')
+    WHERE json_array_length(goal, '$.hidden') = 0) ORDER BY ALL LIMIT 1"""
 """Trajectories whose blueprint has a goal that is held out, with the frame of the goal; parameter: their ids."""

@@ -114,7 +114,8 @@ def add_cues(text: str, cues: Sequence[Cue], language: Language, rng: random.Ran
 def says_cue(text: str, cue: Cue) -> bool:
     """Whether a user's message asks for this, in its own words."""
     words: Mapping[Cue, Sequence[str]] = _phrases()["cue_words"]
-    return any(word in text.casefold() for word in words[cue])
+    plain = text.casefold()
+    return any(_is_word(word, plain) for word in words[cue])
 
 
 def add_small_talk(world: type[World], text: str, language: Language, rng: random.Random, persona: str) -> str:

@@ -6,7 +6,8 @@ At the end of each turn of the assistant these checks must hold:
 |---|---|
 | state | the changes so far are those of the plan so far: none before the user was asked, none for a dropped goal |
 | asked_for | what the user asked for beside the goals was done: a second look, calls at once (`Cue`) |
-| goal_N.CHECK | a goal that the turn is to answer passes `synth.tasks.verify.judge` |
+| question | in a turn that is to ask: the text is a question |
+| goal_N.CHECK | a goal that the turn is to answer passes `synth.tasks.verify.judge`, also if the user then asks to look again |
 
 The judge of a goal sees all that was said and observed up to the answer, and the calls that count for the goal; planned faults do not
 count. The first turn that fails ends the conversation. The reward R is the mean over all goals that the user did not drop; a goal that was
@@ -71,11 +72,13 @@ class ConversationJudge:
         """
         plan = self._blueprint.turns[turn]
         checks = {"state": dict(changes) == self._expected[turn], "asked_for": self._did_what_was_asked(turn, messages)}
+        if plan.is_question:
+            checks["question"] = (messages[-1].content or "").strip().endswith(("?", "？"))
         rewards = []
-        for index in plan.settles:
+        for index in plan.settles or self._answered_before_a_check(turn):
             verdict = judge(self._world, self._goal_task(plan, index), self._messages_for(turn, index, messages, injected), changes)
             checks |= {f"goal_{index}.{name}": holds for name, holds in verdict.checks.items()}
-            rewards.append(verdict.reward)
+            rewards += [verdict.reward] if plan.settles else []
         is_void = not (checks["state"] and checks["asked_for"])
         return TurnVerdict(checks, tuple(0.0 if is_void else reward for reward in rewards))
 
@@ -84,9 +87,14 @@ class ConversationJudge:
         return round(sum(reward for verdict in verdicts for reward in verdict.rewards) / self._goals, 6)
 
     def _goal_task(self, plan: TurnPlan, index: int) -> Task:
-        goals = self._blueprint.goals
-        facts = tuple(fact for other in plan.settles for fact in goals[other].facts)
-        return goal_task(self._blueprint, goals[index], facts, goals[plan.settles[-1]].changes)
+        goals, together = self._blueprint.goals, plan.settles or (index,)
+        facts = tuple(fact for other in together for fact in goals[other].facts)
+        return goal_task(self._blueprint, goals[index], facts, goals[together[-1]].changes)
+
+    def _answered_before_a_check(self, turn: int) -> tuple[int, ...]:
+        """The goals that a turn answers before the user asks to look again."""
+        plan = self._blueprint.turns[turn]
+        return () if plan.is_question or plan.settles else tuple(sorted(self._goals_in(turn)))
 
     def _messages_for(self, turn: int, index: int, messages: Sequence[Message], injected: Collection[str]) -> list[Message]:
         """The messages that bear on a goal: all texts of users, all results, this turn's answer, and the calls that count for the goal.
@@ -136,23 +144,21 @@ class ConversationJudge:
         if not plan.settles:
             return True
         steps, cues = _calls_since(messages, opened), self._blueprint.turns[opened].cues
-        is_together = "together" not in cues or any(len(step) > 1 for step in steps)
+        is_together = "together" not in cues or any(len({_key(call) for call, _ in step}) > 1 for step in steps)
         if not any(self._blueprint.nodes[n].is_check for step in plan.steps for n in step):
             return is_together
         earlier = 0 if "double_check" in cues else len(steps) - len(_calls_since(messages, turn))
-        return is_together and _looked_twice(steps, earlier)
+        return is_together and _looked_twice(steps, earlier, self._changing)
 
 
 def _expected_changes(blueprint: Blueprint, changing: frozenset[str]) -> list[dict[str, JSON]]:
     """All changes that the plan has made by the end of each turn."""
     expected: list[dict[str, JSON]] = []
-    state: dict[str, JSON] = {}
+    last = -1
     for turn in blueprint.turns:
-        for n in (n for step in turn.steps for n in step):
-            node = blueprint.nodes[n]
-            if node.tool in changing:
-                state = blueprint.goals[node.goal].changes
-        expected.append(dict(state))
+        nodes = [blueprint.nodes[n] for step in turn.steps for n in step]
+        last = max([last, *(node.goal for node in nodes if node.tool in changing)])
+        expected.append(dict(blueprint.goals[last].changes) if last >= 0 else {})
     return expected
 
 
@@ -167,13 +173,23 @@ def _calls_since(messages: Sequence[Message], turn: int) -> list[list[tuple[Tool
     return steps
 
 
-def _looked_twice(steps: Sequence[Sequence[tuple[ToolCall, str]]], first: int) -> bool:
-    """Whether a call that succeeded was made again in step `first` or later, and succeeded."""
-    earlier = set[str]()
+def _keys(step: Sequence[tuple[ToolCall, str]]) -> dict[str, str]:
+    """The calls of a message that succeeded, each once -> their tools."""
+    return {_key(call): call.function.name for call, result in step if not is_error(result)}
+
+
+def _key(call: ToolCall) -> str:
+    return call_key(call.function.name, parse_arguments(call.function.arguments))
+
+
+def _looked_twice(steps: Sequence[Sequence[tuple[ToolCall, str]]], first: int, changing: frozenset[str]) -> bool:
+    """Whether, in step `first` or later and after all that was called for the first time, something was read again."""
+    earlier, last_new, last_again = set[str](), -1, -1
     for at, step in enumerate(steps):
-        done = [call.function for call, result in step if not is_error(result)]
-        keys = {call_key(function.name, parse_arguments(function.arguments)) for function in done}
-        if keys & earlier and at >= first:
-            return True
-        earlier |= keys
-    return False
+        keys = _keys(step)
+        if keys.keys() - earlier:
+            last_new = at
+        if any(key in earlier and tool not in changing for key, tool in keys.items()):
+            last_again = at
+        earlier |= keys.keys()
+    return last_again >= first and last_again > last_new

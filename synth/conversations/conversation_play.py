@@ -10,7 +10,8 @@ from synth.conversations.conversation_judge import ConversationJudge, TurnVerdic
 from synth.roles.world_tools import WorldTools
 from synth.worlds.base import World
 
-MAX_STEPS_PER_TURN = 20
+MAX_STEPS_PER_TURN = 8
+"""Messages of the assistant for one user turn: what a rollout may have, so that no admitted task needs more."""
 Act = Callable[[Sequence[Message], Sequence[Tool]], Message]
 """(messages so far, tools on offer) -> the assistant's next message."""
 

@@ -185,7 +185,7 @@ def trajectory_id(made_for: str, teacher: str, messages: Sequence[Message]) -> s
 
 
 def trajectories_frame(trajectories: Sequence[Trajectory], tasks: Sequence[Task]) -> pl.DataFrame:
-    """Rows of table `trajectories` for single-task trajectories, each with its task."""
+    """Rows of table `trajectories` for trajectories of tasks, each with its task."""
     rows = []
     for trajectory, task in zip(trajectories, tasks, strict=True):
         tools = {tool.name: tool for tool in WORLDS[task.world].tools}
@@ -202,7 +202,7 @@ def trajectories_frame(trajectories: Sequence[Trajectory], tasks: Sequence[Task]
 
 
 def simulated_frame(simulated: Sequence[tuple[Blueprint, Simulated, Task | None]], bands: Bands | None) -> pl.DataFrame:
-    """Rows of table `trajectories` for simulated conversations. The task is that of a single-goal conversation, if it was admitted.
+    """Rows of table `trajectories` for simulated conversations. The task is that of the conversation, if it was admitted.
 
     bands: None while calibrating; then no row is accepted, with the reason `calibration`.
     """

@@ -1,12 +1,11 @@
 """Conversations of a policy, each in a world of its own, up to a typed outcome.
 
 One idea: the cause decides the outcome. A malformed call, an unknown tool, or exceeding the limit of turns, tokens or the model's window is
-a `policy_failure` with reward 0. An exception of the engine or the world, or a missing world, is an `infra_failure`; an exception or an
-invalid result of the verifier is a `judge_failure`. These two have no reward, so they enter no rate.
+a `policy_failure` with the reward of the goals reached before it. An exception of the engine or the world, or a missing world, is an
+`infra_failure`; an exception or an invalid result of the verifier is a `judge_failure`. These two have no reward, so they enter no rate.
 Engines that hold a conversation over their own cache (`hf:`) get whole conversations; for all others many conversations run at once, each
-in its own thread.
-A trace is exact: its tokens and log-probabilities are those that were sampled. The prompt of every turn must begin with the tokens of the
-turns before it; where a server has rendered them differently, the turns from there on are not trained on (`is_exact`).
+in its own thread. A trace is exact: its tokens and log-probabilities are those that were sampled. The prompt of every turn must begin with
+the tokens of the turns before it; where a server has rendered them differently, the turns from there on are not trained on (`is_exact`).
 
 A task with several user turns goes on after an answer that passes: `synth/conversations/conversation_play.py` is its user, its tools and
 its judge.
@@ -208,7 +207,8 @@ class Episode:
 
     def _end_as_policy_failure(self, check: str) -> list[Message] | None:
         reward = self._dialogue.reward if self._dialogue is not None else 0.0
-        self.outcome, self.reward, self.checks = Outcome.POLICY_FAILURE, reward, {check: False}
+        earlier = self._dialogue.checks if self._dialogue is not None else {}
+        self.outcome, self.reward, self.checks = Outcome.POLICY_FAILURE, reward, earlier | {check: False}
         return None
 
     def _broken_world(self, error: Exception) -> list[Message] | None:

@@ -16,7 +16,7 @@ class SynthesisResult:
     run: id of the run.
     parts: ids of its store parts, sorted.
     accepted, proposals: counts.
-    tasks: number of tasks from single-goal conversations.
+    tasks: number of tasks made of accepted conversations.
     rejected: reason -> number of proposals.
     figures: diversity of the accepted trajectories.
     unsteered: the same figures of the calibration set, which is the control.

@@ -18,7 +18,7 @@ from storage.record_rows import tasks_frame
 from storage.records import Task
 from storage.releases.explain import explain
 from storage.releases.lineage import lineage
-from storage.releases.release import manifest_of
+from storage.releases.release import ReleaseItem, make_release, manifest_of
 from storage.report.sections import tags as report_tags
 from storage.store import Store, part_id
 from synth.conversations.conversation_task import goal_frames
@@ -124,6 +124,27 @@ def test_accepted_conversations_are_trained_on_as_they_are(store):
     policy = known_policy(store, "rl")
     told = str(lineage(store, policy.id))
     assert "from synthesised conversations" in told and "seed/seed: " in told
+
+
+@pytest.mark.parametrize("holds", ["a single task", "a conversation"])
+def test_a_conversation_that_asks_for_what_is_held_out_is_in_no_release(store, tmp_path, holds):
+    """Given an accepted conversation, when a goal of it is that of a held-out task, or of a held-out conversation, then it is refused."""
+    own = copy_of(store, tmp_path)
+    trajectory, task_id, spec = own.query(
+        """SELECT t.trajectory_id, task_id, k.spec FROM trajectories t JOIN tasks k USING (task_id)
+           WHERE t.cluster_id IS NOT NULL AND json_type(k.spec, '$.conversation') = 'OBJECT' ORDER BY ALL"""
+    ).row(0)
+    item = ReleaseItem("trajectory", trajectory, task_id)
+    make_release(own, "before", {"seed": [item]}, {})
+    task = Task.model_validate_json(spec)
+    held_out = {"id": "task-held-out", "division": "held_out", "use": "eval_out"}
+    if holds == "a single task":
+        held_out |= {"conversation": None, "frame_id": goal_frames(task)[0].id}
+    own.commit([own.write("tasks", part_id("tasks", ["held out"], {}, 1), tasks_frame([task.model_copy(update=held_out)]))])
+    with pytest.raises(
+        HeadraceError, match=rf"trajectory {trajectory} in split seed of release after asks for frame frame-\w+, which is held out"
+    ):
+        make_release(own, "after", {"seed": [item]}, {})
 
 
 def test_a_store_without_conversations_is_refused_before_any_training(store, tmp_path):

@@ -84,7 +84,7 @@ def test_a_deployment_may_leave_out_what_a_file_may() -> None:
         ("- {name: rl}\n    - {name: rl}", "5: `train.stages.1.name`: there are two stages of this name (rl)"),
         ("- {name: rl, split: second}", "4: `train.stages.0.split`: Input should be 'rl', not 'second'"),
         ("- {name: sft1, split: third}", "4: `train.stages.0.split`: Input should be 'seed' or 'second', not 'third'"),
-        ("- {name: rl, parent: null}", "4: `train.stages.0.parent`: the split rl is what a probe of the parent finds: name a stage"),
+        ("- {name: rl, parent: null}", "4: `train.stages.0.parent`: the split rl is what a probe finds: name a stage"),
         ("- {name: more}", "4: `train.stages.0.name`: more is none of the default stages (sft1, sft2, rl): say its algorithm, split and"),
         ("- {name: more, algorithm: sft, split: seed}", "4: `train.stages.0.parent`: Field required"),
         ("- {name: latest, algorithm: sft, split: seed, parent: null}", "4: `train.stages.0.name`: latest stands for the policy promoted"),

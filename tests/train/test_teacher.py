@@ -70,18 +70,18 @@ def nothing(*_: object) -> None:
 
 def test_a_task_that_the_teacher_solves_has_one_verified_conversation(store: Store, taught_by) -> None:
     engine = taught_by(Counting(ScriptedEngine(TASKS)))
-    items = teach(store, CONFIG, TASKS, tries(), nothing)
+    items = teach(store, CONFIG, TASKS, tries(), nothing, window=10_000)
     assert [item.task_id for item in items] == [task.id for task in TASKS] and {item.kind for item in items} == {"rollout"}
     outcomes = store.query("SELECT outcome, purpose FROM rollouts")
     assert outcomes.height == len(TASKS), "the first try is right, and there is no second"
     assert outcomes.unique().rows() == [("success", "experts")]
     asked = engine.asked
-    assert teach(store, CONFIG, TASKS, tries(), nothing) == items and engine.asked == asked, "paid for once"
+    assert teach(store, CONFIG, TASKS, tries(), nothing, window=10_000) == items and engine.asked == asked, "paid for once"
 
 
 def test_a_teacher_that_errs_tries_again_and_its_errors_are_no_experts(store: Store, taught_by) -> None:
     taught_by(Counting(ScriptedEngine(TASKS, skill=0.4)))
-    items = teach(store, CONFIG, TASKS, tries(), nothing)
+    items = teach(store, CONFIG, TASKS, tries(), nothing, window=10_000)
     right = dict(store.query("SELECT rollout_id, outcome FROM rollouts").iter_rows())
     assert len(right) > len(items) > 0 and {right[item.item_id] for item in items} == {"success"}
     assert store.query("SELECT max(n) FROM (SELECT count(*) AS n FROM rollouts GROUP BY task_id)").item() <= 4
@@ -90,7 +90,8 @@ def test_a_teacher_that_errs_tries_again_and_its_errors_are_no_experts(store: St
 def test_a_teacher_that_answers_nonsense_is_refused_by_name(store: Store, taught_by) -> None:
     taught_by(Counting(None))
     with pytest.raises(HeadraceError, match=r"openai:teacher solved none of 6 tasks in 4 tries; `headrace explain rollout-\w+`"):
-        teach(store, CONFIG, TASKS, tries(), nothing)
+        teach(store, CONFIG, TASKS, tries(), nothing, window=10_000)
+    assert teach(store, CONFIG, TASKS, tries(), nothing, window=10_000, is_needed=False) == []
 
 
 def test_tries_of_an_oracle_are_in_proportion_to_what_there_is_to_learn() -> None:

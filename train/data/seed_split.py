@@ -2,7 +2,7 @@
 
 Conversations are taken greedily by coverage per token: what a conversation adds to the sum of sqrt(count) over tools that change the state
 (weight 1), tools that read (.4) and kinds of decisions (1; modes A, P, R, V, N, X), divided by its length. Those with a decision that has
-no cue are left out. Chosen from a pool of the same tokens, such a set trained better policies than an even one (docs/definitions.md).
+no cue are left out, and those that are no task, or that show what is kept for evaluation.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from storage.records import Language, Message
+from storage.records import Language, Message, Task
 from storage.releases.release import ReleaseItem
 from storage.store import Store
 from synth.blueprints.blueprint import Blueprint
 from synth.conversations.conversation_task import rate_difficulty
 from synth.conversations.cues import uncued_turns
 from synth.worlds import WORLDS
+from train.data.task_pool import is_for_evaluation
 
 ACTING, READING, DECISION = 1.0, 0.4, 1.0
 DECISIONS = frozenset("APRVNX")
@@ -46,18 +47,20 @@ def synthesised_conversations(
         max_tokens: longest conversation, in words and signs (`rough_tokens`).
     """
     rows = store.query(
-        """SELECT trajectory_id, task_id, t.world, tools_used, mode_coarse, messages, spec
-           FROM trajectories t JOIN blueprints USING (blueprint_id)
-           WHERE accepted AND t.cluster_id IS NOT NULL AND round >= 0 AND list_contains(?, t.world) AND language = ?
+        """SELECT trajectory_id, k.spec AS task, t.world, tools_used, mode_coarse, t.messages, b.spec
+           FROM trajectories t JOIN blueprints b USING (blueprint_id) JOIN tasks k USING (task_id)
+           WHERE accepted AND t.cluster_id IS NOT NULL AND round >= 0 AND list_contains(?, t.world) AND t.language = ?
            ORDER BY trajectory_id""",
         [list(worlds), language],
     )
     candidates: list[_Candidate] = []
-    for item, task, world, tools, modes, text, spec in rows.iter_rows():
+    for item, task_spec, world, tools, modes, text, spec in rows.iter_rows():
+        task = Task.model_validate_json(task_spec)
         blueprint, messages = Blueprint.model_validate_json(spec), [Message.model_validate(one) for one in json.loads(text)]
         tokens = rough_tokens(messages)
-        if rate_difficulty(blueprint) <= max_difficulty and tokens <= max_tokens and not uncued_turns(blueprint, messages)[0]:
-            candidates.append(_Candidate(ReleaseItem("trajectory", item, task), _covered(world, tools, modes), tokens))
+        is_fit = rate_difficulty(blueprint) <= max_difficulty and tokens <= max_tokens and not is_for_evaluation(task)
+        if is_fit and not uncued_turns(blueprint, messages)[0]:
+            candidates.append(_Candidate(ReleaseItem("trajectory", item, task.id), _covered(world, tools, modes), tokens))
     return [candidate.item for candidate in _choose(candidates, count)]
 
 

@@ -153,11 +153,19 @@ def fresh(origin: Source, index: int, *, language: Language, use: Use) -> Task:
             query_id=origin.query_id,
             blueprint_id=origin.blueprint_id,
         )
-    names_any = any(_individuals(frame) & set(frame.slots) for frame in goal_frames(task))
-    is_set_aside = int(shown_hash(task)[-8:], 16) % 4 == 3
-    if not names_any and is_set_aside != (use != "train"):
+    if is_for_evaluation(task) not in (None, use != "train"):
         raise NotAdmitted("set_aside", "what it shows is kept for another use")
     return task
+
+
+def is_for_evaluation(task: Task) -> bool | None:
+    """Whether a task that names no individual of its own choice is kept for evaluation, by a hash of what it shows; None if it names one.
+    Individuals that the user points at in an answer are not chosen."""
+    chained = [] if task.conversation is None else [goal["is_chained"] for goal in task.conversation["template"]]
+    frames = [frame for at, frame in enumerate(goal_frames(task)) if not (chained and chained[at])]
+    if any(_individuals(frame) & set(frame.slots) for frame in frames):
+        return None
+    return int(shown_hash(task)[-8:], 16) % 4 == 3
 
 
 def _individuals(frame: Frame) -> set[str]:

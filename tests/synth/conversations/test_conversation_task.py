@@ -137,6 +137,45 @@ def _played_without(task: Task, cue: str) -> tuple[tuple[Message, ...], Conversa
     return run_conversation(RETAIL, task, lambda *_: next(flat))
 
 
+def test_a_claim_in_place_of_a_question_ends_the_conversation() -> None:
+    """Given turns in which the assistant is to ask, when it claims to be done, then it fails there."""
+    seen = 0
+    for task in tasks("retail"):
+        asks = [turn.t for turn in blueprint_of(task).turns if turn.is_question]
+        if not asks:
+            continue
+        claim = Message(role="assistant", content="Done! It is cancelled.")
+        _, played = play(task, lambda turn, said, at=asks[0], claim=claim: claim if turn == at and not said.tool_calls else said)
+        assert [name for name, holds in played.checks.items() if not holds] == [f"turn_{asks[0]}.question"]
+        seen += 1
+    assert seen >= 5
+
+
+def test_calls_that_are_only_doubled_are_neither_together_nor_a_second_look() -> None:
+    """Given users who want calls at once or a second look, when the first call is made twice in one message, or twice at once, and all
+    others one by one, then that is not what they asked for."""
+    seen = 0
+    for task in tasks("retail", 80):
+        plan = blueprint_of(task)
+        cues = [turn.cues for turn in plan.turns if turn.cues]
+        if len(plan.turns) > 1 or cues not in ([("together",)], [("double_check",)]) or plan.perturbations:
+            continue
+        numbers = [node.n for node in plan.nodes if not node.is_check]
+        first = [[numbers[0], numbers[0]]] if cues == [("together",)] else [[numbers[0]], [numbers[0]]]
+        if cues == [("double_check",)] and len(numbers) < 2:
+            continue
+        said = iter(
+            [
+                *(planned_calls(plan, step) for step in [*first, *([n] for n in numbers[1:])]),
+                Message(role="assistant", content=plan.turns[0].reply),
+            ]
+        )
+        _, played = run_conversation(RETAIL, task, lambda *_, said=said: next(said))
+        assert not played.checks["turn_0.asked_for"]
+        seen += 1
+    assert seen >= 3
+
+
 def test_a_wrong_answer_to_the_second_goal_keeps_the_reward_of_the_first() -> None:
     seen = 0
     for task in tasks("retail"):

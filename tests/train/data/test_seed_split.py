@@ -8,16 +8,20 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from storage.record_rows import tasks_frame
 from storage.records import Message
 from storage.store import Store, part_id
 from storage.tables import TABLES
 from synth.blueprints.blueprint import Bands
-from synth.conversations.conversation_task import rate_difficulty
+from synth.conversations.conversation_task import conversation_task, rate_difficulty
 from synth.roles.simulate import Simulated, simulated_frame
+from synth.worlds import WORLDS
 from tests.synth.conversations.conversations import accepted
 from train.data.seed_split import rough_tokens, synthesised_conversations
+from train.data.task_pool import is_for_evaluation
 
-MADE = accepted("retail", 60)
+EVERY = accepted("retail", 60)
+MADE = tuple((plan, one) for plan, one in EVERY if not is_for_evaluation(conversation_task(WORLDS["retail"], plan, division="seed")))
 LIMITS = {"worlds": ["retail"], "language": "en", "max_difficulty": 5, "max_tokens": 10_000}
 
 
@@ -31,10 +35,12 @@ def kept(root: Path, made=MADE) -> Store:
         for plan, _ in made
     ]
     store = Store(root)
-    trajectories = simulated_frame([(plan, simulated, None) for plan, simulated in made], Bands(3, 8))
+    tasks = [conversation_task(WORLDS["retail"], plan, division="seed") for plan, _ in made]
+    trajectories = simulated_frame([(plan, one, task) for (plan, one), task in zip(made, tasks, strict=True)], Bands(3, 8))
     store.commit(
         [
             store.write("blueprints", part_id("blueprints", [], {}, 1), pl.DataFrame(rows, schema=columns)),
+            store.write("tasks", part_id("tasks", [], {}, 1), tasks_frame(tasks)),
             store.write("trajectories", part_id("trajectories", [], {}, 1), trajectories),
         ]
     )
@@ -54,6 +60,12 @@ def test_all_are_taken_where_there_is_room_and_the_first_are_the_same_for_fewer(
     every = chosen(store)
     assert sorted(every) == sorted(one.trajectory.id for _, one in MADE)
     assert chosen(store, 10) == every[:10]
+
+
+def test_what_shows_a_policy_what_is_kept_for_evaluation_is_left_out(tmp_path: Path) -> None:
+    """Given conversations without an individual of which some are set aside by hash, then none of those is learned from."""
+    assert len(MADE) < len(EVERY)
+    assert sorted(chosen(kept(tmp_path / "store", EVERY))) == sorted(one.trajectory.id for _, one in MADE)
 
 
 def test_few_of_them_cover_more_than_as_many_tokens_of_others(store: Store) -> None:
