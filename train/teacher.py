@@ -47,7 +47,7 @@ def teach(
         is_needed: whether it is an error if the engine solves none.
 
     Raises:
-        HeadraceError: the engine solved none of the tasks, and some are needed.
+        HeadraceError: the engine solved none of the tasks within the window, and some are needed.
         BadInput, BudgetSpent, EngineFailure: see `train.policies.open_policy_engine` and `Prober.rollouts`; what was answered is kept.
     """
     experts = config.experts
@@ -75,6 +75,11 @@ def teach(
         if rough_tokens([Message.model_validate(message) for message in json.loads(messages)]) <= window
     }
     if is_needed and not by_task:
+        if solved.height:
+            problem = (
+                f"every conversation in which {experts.engine} solves a task is longer than the window of the policy, {window:,} tokens"
+            )
+            raise HeadraceError(f"{problem}: take a model with a longer window, or a lower max_difficulty")
         first = rollouts["rollout_id"][0]
         raise HeadraceError(
             f"{experts.engine} solved none of {len(tasks)} tasks in {max(tries.values())} tries; `headrace explain {first}` shows the "

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from synth.engines.base import ChatAnswer, ChatRequest
 from tests.synth.scripted_engine import ScriptedEngine
 from tests.train.tiny_policies import retail_tasks
 from train.config import CascadeConfig, ExpertsConfig
+from train.data.seed_split import rough_tokens
 from train.teacher import oracle_tries, teach
 
 TASKS = retail_tasks("order_status", "close_order", "buy_pick", each=2)
@@ -38,6 +41,20 @@ class Counting:
         if self.inner is None:
             return [ChatAnswer(Message(role="assistant", content="Fish."), "stop") for _ in requests]
         return self.inner.chat(requests)
+
+
+class Wordy(ScriptedEngine):
+    """Its answers have 0 to 9 words too many, by the request's seed."""
+
+    def chat(self, requests: Sequence[ChatRequest]) -> list[ChatAnswer]:
+        return [
+            dataclasses.replace(
+                answer, message=answer.message.model_copy(update={"content": answer.message.content + " So." * (request.seed % 10)})
+            )
+            if answer.message.content
+            else answer
+            for request, answer in zip(requests, super().chat(requests), strict=True)
+        ]
 
 
 @pytest.fixture
@@ -64,6 +81,13 @@ def tries(most: int = 4) -> dict[str, int]:
     return {task.id: most for task in TASKS}
 
 
+def conversations(store: Store) -> dict[str, list[Message]]:
+    """Task id -> the conversation of a teacher that errs nowhere."""
+    teach(store, CONFIG, TASKS, tries(), nothing, window=10_000)
+    rows = store.query("SELECT task_id, messages FROM rollouts").iter_rows()
+    return {task: [Message.model_validate(message) for message in json.loads(text)] for task, text in rows}
+
+
 def nothing(*_: object) -> None:
     pass
 
@@ -85,6 +109,27 @@ def test_a_teacher_that_errs_tries_again_and_its_errors_are_no_experts(store: St
     right = dict(store.query("SELECT rollout_id, outcome FROM rollouts").iter_rows())
     assert len(right) > len(items) > 0 and {right[item.item_id] for item in items} == {"success"}
     assert store.query("SELECT max(n) FROM (SELECT count(*) AS n FROM rollouts GROUP BY task_id)").item() <= 4
+
+
+def test_the_shortest_of_the_right_conversations_is_taken(store: Store, taught_by) -> None:
+    taught_by(Wordy(TASKS, skill=0.1))
+    chosen = {item.item_id for item in teach(store, CONFIG, TASKS, tries(32), nothing, window=10_000)}
+    right = store.query("SELECT rollout_id, task_id, draw, strlen(messages) AS size FROM rollouts WHERE outcome = 'success' ORDER BY draw")
+    shortest = right.sort("size").unique("task_id", keep="first")
+    assert chosen == set(shortest["rollout_id"])
+    assert chosen != set(right.unique("task_id", keep="first")["rollout_id"]), "some first right conversation is a longer one"
+
+
+def test_what_is_longer_than_the_window_is_no_expert(store: Store, taught_by) -> None:
+    taught_by(Counting(ScriptedEngine(TASKS)))
+    sizes = {task: rough_tokens(said) for task, said in conversations(store).items()}
+    window = sorted(sizes.values())[len(sizes) // 2]
+    items = teach(store, CONFIG, TASKS, tries(), nothing, window=window)
+    assert [item.task_id for item in items] == [task.id for task in TASKS if sizes[task.id] <= window]
+    assert 0 < len(items) < len(TASKS)
+    with pytest.raises(HeadraceError, match="every conversation in which openai:teacher solves a task is longer than the window"):
+        teach(store, CONFIG, TASKS, tries(), nothing, window=10)
+    assert teach(store, CONFIG, TASKS, tries(), nothing, window=10, is_needed=False) == []
 
 
 def test_a_teacher_that_answers_nonsense_is_refused_by_name(store: Store, taught_by) -> None:
