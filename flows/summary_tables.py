@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from storage.releases.lineage_graph import LATEST_POLICY_SQL, POLICY_NAME, chain_sql
 from storage.report.evaluation_queries import by_facet, format_rate, parse_pass_k, read_measurements
+from storage.report.prior_queries import prior_fits, read_priors
 from storage.store import Store
 from storage.tables import CERTAINTY, LATEST_RUN
 from synth.intervals import wilson
@@ -43,7 +44,7 @@ class Table:
 
 def tables(store: Store) -> list[Table]:
     """All tables of a store that have rows, in the order of the pipeline."""
-    builders = (funnel, rounds, outcomes, diversity, difficulty, certainty, flips, ladder, facets)
+    builders = (funnel, rounds, outcomes, diversity, difficulty, certainty, priors, flips, ladder, facets)
     return [table for build in builders if (table := build(store)).rows]
 
 
@@ -174,6 +175,20 @@ def certainty(store: Store) -> Table:
            GROUP BY c.depth, c.policy_id, policy, t.difficulty ORDER BY c.depth DESC, c.policy_id, t.difficulty"""
     )
     return Table("certainty", "Certainty: probed tasks by region", rows.to_dicts())
+
+
+def priors(store: Store) -> Table:
+    """What static difficulty and the measured prior say of the probed tasks, one row per policy of the last training."""
+    shown = [
+        {
+            "policy": fit["policy"],
+            "tasks": f"{fit['tasks']:,}",
+            **{f"by {basis}": f"{count:,}" for basis, count in fit["bases"].items()},
+            **{f"Spearman, {name}": "" if fit[name] is None else f"{fit[name]:.2f}" for name in ("static", "prior")},
+        }
+        for fit in prior_fits(read_priors(store))
+    ]
+    return Table("priors", "Prior of difficulty by other probed tasks, and its rank correlation with failure", shown)
 
 
 def flips(store: Store) -> Table:

@@ -16,7 +16,7 @@ from flows.runtime import events
 from flows.runtime.artifacts import publish_table
 from flows.runtime.progress import report
 from flows.runtime.store_lock import work_on_store
-from flows.summary_tables import certainty, difficulty, flips
+from flows.summary_tables import certainty, difficulty, flips, priors
 from storage.store import Store
 
 
@@ -32,7 +32,7 @@ def tag(config: Config = Config(), policy: str | None = None, again: int = 0) ->
     """
     with work_on_store("tag", config.store):
         result = tag_tasks(config, policy, again)
-        for table in (difficulty, certainty, flips):
+        for table in (difficulty, certainty, priors, flips):
             publish_table(table(Store(config.store)))
         if missing := validation.missing_kind(config):
             print(f"no training is started: {missing}")

@@ -108,7 +108,7 @@ TABLES: dict[str, TableSchema] = {
     ),
     "tags": _table(
         "task_id:t policy_id:t purpose:t difficulty:s k:s successes:s rate:r wilson_low:r wilson_high:r reward_mean:r reward_variance:r "
-        "learnability:r region:t",
+        "learnability:r region:t need:t difficulty_prior:r prior_basis:t prior_draws:s",
         "task_id policy_id purpose k",
     ),
     "releases": _table("release_id:t name:t manifest:t", "release_id"),

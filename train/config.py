@@ -37,8 +37,8 @@ class ExpertsConfig(EngineConfig):
     temperature: float = Field(0.7, ge=0, description="Its sampling temperature.")
     oracle: bool = Field(
         False,
-        description="Whether the second SFT also learns from the engine's verified answers to tasks that the probe found uncertain; their "
-        "tries are in proportion to their learnability potential.",
+        description="Whether the second SFT also learns from the engine's verified answers to tasks that the probe found uncertain, with "
+        "tries in proportion to their learnability potential, and, with one try, to unsolved tasks of partly solved needs.",
     )
 
     @model_validator(mode="after")

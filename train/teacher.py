@@ -2,7 +2,8 @@
 
 A teacher plays tasks as a policy does: it sees the opening and the tools, and its conversations are judged by the verifier. Its rollouts
 are parts of the store, and a server's answers are cached there, so nothing is paid for twice. Source: P7 (STAgent's oracle synthesis): the
-tries of a task are in proportion to its learnability potential.
+tries of a task are in proportion to its learnability potential. A task that the policy never solved has none; the prior of its need
+(`filters/certainty/difficulty_prior.py`) says whether it is worth a try.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 
 from filters.certainty.certainty import Region
+from filters.certainty.difficulty_prior import Basis
 from storage.errors import HeadraceError
 from storage.records import Message, Task, content_id
 from storage.releases.release import ReleaseItem
@@ -27,6 +29,9 @@ from train.policies import engine_policy, open_policy_engine
 PURPOSE = "experts"
 MOST_POTENTIAL = 4 / 27
 """Greatest learnability potential: variance x mean of a reward in [0, 1]."""
+HOPELESS = 0.95
+"""Prior from which on a need counts as unsolved. Of the tiny policy's tasks without a success in 8 draws, with 24 more draws it solved
+one in four of those with a lower prior, and one in fifty of the others (`benchmarks/links_sections/difficulty.py`)."""
 
 
 def teach(
@@ -89,12 +94,15 @@ def teach(
 
 
 def oracle_tries(tags: pl.DataFrame, best_of: int) -> dict[str, int]:
-    """Task id -> tries, from 1 to `best_of`, of the tasks that a probe found uncertain, in proportion to their learnability potential.
+    """Task id -> tries, from 1 to `best_of`: of the tasks that a probe found uncertain in proportion to their learnability potential, and
+    one of each task without a success whose need is partly solved (`HOPELESS`).
 
-    tags: columns task_id, region, learnability.
+    tags: columns task_id, region, learnability, successes, difficulty_prior, prior_basis.
     """
     uncertain = tags.filter(pl.col("region") == Region.UNCERTAIN).sort("task_id")
-    return {
+    partly_solved = (pl.col("prior_basis") == Basis.NEED) & (pl.col("difficulty_prior") < HOPELESS)
+    unsolved = tags.filter((pl.col("successes") == 0) & partly_solved).sort("task_id")
+    return dict.fromkeys(unsolved["task_id"], 1) | {
         task: min(best_of, max(1, math.ceil(best_of * potential / MOST_POTENTIAL)))
         for task, potential in uncertain.select("task_id", "learnability").iter_rows()
     }

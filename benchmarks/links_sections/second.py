@@ -34,10 +34,15 @@ def measure(deadline: Deadline) -> Figures:
     return {"sft2_all_solved_minus_certain": gain.mean, "sft2_all_solved_minus_certain_lo95": gain.low}
 
 
-def _seed(home: Path, seed: int) -> dict[str, pl.DataFrame]:
-    """Rule -> rate of each held-out task; what a killed call has trained and rolled out is found again."""
+def lab_of(home: Path, seed: int) -> Lab:
+    """The store of a seed in this folder; what a killed call has trained and rolled out is found again."""
     settings = RoutingSettings(cascade=CascadeConfig(worlds=("retail",), expert_budget=240, probe_tasks=480, eval_tasks=500))
-    lab = Lab(home / "store", seed, settings, lambda spec, folder: run_stage(LocalBackend(), spec, folder))
+    return Lab(home / "store", seed, settings, lambda spec, folder: run_stage(LocalBackend(), spec, folder))
+
+
+def _seed(home: Path, seed: int) -> dict[str, pl.DataFrame]:
+    """Rule -> rate of each held-out task."""
+    lab = lab_of(home, seed)
     first, experts = lab.first(), lab.experts()
     tags, rollouts = lab.probe(first)
     found: dict[str, pl.DataFrame] = {}

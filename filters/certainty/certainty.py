@@ -18,6 +18,7 @@ from enum import StrEnum
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from storage.tables import TABLES
 from synth.intervals import wilson
 
 VERSION = 3
@@ -96,7 +97,7 @@ class DrawsConfig(BaseModel):
 
 
 def certainty(rollouts: pl.DataFrame, difficulty: pl.DataFrame, regions: RegionConfig, *, purpose: str) -> pl.DataFrame:
-    """One row of table `tags` a task and policy.
+    """One row of table `tags` a task and policy; columns of the prior are null (`filters/certainty/difficulty_prior.py` fills them).
 
     Args:
         rollouts: columns task_id, policy_id, outcome, reward; all draws of a task, unrated ones too.
@@ -125,10 +126,11 @@ def certainty(rollouts: pl.DataFrame, difficulty: pl.DataFrame, regions: RegionC
         pl.Series("wilson_high", [high for _, high in bounds], dtype=pl.Float64),
         pl.Series("region", [regions.region(rate).value for rate in per_task["rate"]], dtype=pl.String),
         purpose=pl.lit(purpose),
-    ).select(
-        "task_id", "policy_id", "purpose", "difficulty", "k", "successes", "rate", "wilson_low", "wilson_high",
-        "reward_mean", "reward_variance", "learnability", "region",
-    )  # fmt: skip
+        need=pl.lit(None, pl.String),
+        difficulty_prior=pl.lit(None, pl.Float64),
+        prior_basis=pl.lit(None, pl.String),
+        prior_draws=pl.lit(None, pl.Int32),
+    ).select(list(TABLES["tags"].columns))
 
 
 def histogram(tags: pl.DataFrame) -> dict[str, int]:

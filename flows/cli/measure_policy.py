@@ -56,7 +56,7 @@ def tag(
         if not dry_run:
             validation.check_has_tasks(settings)
             validation.check_policy(settings, policy, or_none=True)
-        run_or_plan("tag:tag", settings, dry_run, ("tag",), ("difficulty", "certainty", "flips"), policy=policy, again=again)
+        run_or_plan("tag:tag", settings, dry_run, ("tag",), ("difficulty", "certainty", "priors", "flips"), policy=policy, again=again)
 
 
 def evaluate(

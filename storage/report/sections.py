@@ -21,12 +21,14 @@ from storage.report.controller_section import evolution
 from storage.report.evaluation_queries import by_facet, format_rate, parse_pass_k, read_measurements
 from storage.report.funnel_section import funnel
 from storage.report.learning_curves import curves
+from storage.report.prior_queries import hardest_needs, prior_fits, read_priors
 from storage.store import Store
 from storage.tables import CERTAINTY, LAST_BUILD, LATEST_RUN
 
 SAMPLES = 10
 REGIONS = ("mastered", "certain", "uncertain", "out_of_reach")
 _CLUSTERS_LISTED = 40
+_NEEDS_LISTED = 12
 _SUMMARY_LENGTH = 90
 
 Section = dict[str, Any] | None
@@ -89,7 +91,8 @@ _EIGHTHS_SQL = """(CASE t.successes WHEN 0 THEN 0 WHEN t.k THEN 8
 
 
 def tags(store: Store) -> Section:
-    """One heat map per probed policy, in the order of training: tasks by static difficulty and by successes, in eighths of their draws."""
+    """One heat map per probed policy, in the order of training: tasks by static difficulty and by successes, in eighths of their draws.
+    Below them, what static difficulty and the prior say of the tasks, and the hardest needs of the last policy."""
     rows = store.query(
         f"""SELECT t.policy_id, t.purpose, coalesce({POLICY_NAME}, t.policy_id) AS policy, t.difficulty,
              {_EIGHTHS_SQL} AS successes, t.region, count(*) AS n
@@ -101,7 +104,13 @@ def tags(store: Store) -> Section:
     if rows.is_empty():
         return None
     maps = [_heat_map(group) for _, group in rows.group_by("policy_id", "purpose", maintain_order=True)]
-    return {"maps": maps, "levels": sorted(rows["difficulty"].unique().to_list())}
+    priors = read_priors(store)
+    return {
+        "maps": maps,
+        "levels": sorted(rows["difficulty"].unique().to_list()),
+        "fits": prior_fits(priors),
+        "hardest": hardest_needs(priors, _NEEDS_LISTED) if priors.height else [],
+    }
 
 
 def _heat_map(rows: pl.DataFrame) -> dict[str, Any]:

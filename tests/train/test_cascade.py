@@ -24,11 +24,12 @@ from storage.store import Store, part_id
 from synth.conversations.conversation_task import goal_frames
 from synth.run.config import SynthesisConfig
 from synth.run.synthesize import synthesize
+from synth.tasks.needs import need
 from tests.train.data.test_task_pool import origin
 from tests.train.in_process import run_here
 from train.cascade import Cascade, CascadeResult, run_cascade
 from train.config import CascadeConfig
-from train.data.task_pool import need, shown_hash, sources
+from train.data.task_pool import shown_hash, sources
 from train.measure.probe import evaluate, tag
 from train.policies import known_policy, promoted_policy
 from train.spec import StageSpec

@@ -152,6 +152,24 @@ def test_tries_of_an_oracle_are_in_proportion_to_what_there_is_to_learn() -> Non
     assert oracle_tries(tags, 2) == {"one": 1, "five": 2}
 
 
+def test_an_unsolved_task_gets_one_try_if_its_need_is_partly_solved() -> None:
+    """Given tasks without a success: of a need that is solved in part, of one that is not, and with a prior by intent alone."""
+    probed = {"hopeful": ("need", 0.6), "hopeless": ("need", 0.97), "by_intent": ("intent", 0.6), "unknown": (None, None)}
+    rows = [
+        {"task_id": task, "region": "out_of_reach", "learnability": 0.0, "successes": 0, "prior_basis": basis, "difficulty_prior": prior}
+        for task, (basis, prior) in probed.items()
+    ]
+    solved = {
+        "task_id": "mastered",
+        "region": "mastered",
+        "learnability": 0.0,
+        "successes": 8,
+        "prior_basis": "need",
+        "difficulty_prior": 0.5,
+    }
+    assert oracle_tries(pl.DataFrame([*rows, solved]), 8) == {"hopeful": 1}
+
+
 def test_an_oracle_without_an_engine_is_refused() -> None:
     with pytest.raises(ValueError, match="oracle needs an engine to ask"):
         ExpertsConfig(oracle=True)

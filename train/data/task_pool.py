@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from storage.errors import HeadraceError
-from storage.records import Division, Frame, Language, Task, canonical_json, content_id
+from storage.records import Division, Frame, Language, Task, content_id
 from storage.store import Store
 from synth.conversations.conversation_task import conversation_frame, conversation_sibling, goal_frames
+from synth.tasks.needs import individual_slots, need
 from synth.tasks.solver import NotAdmitted, sibling
 from synth.worlds import WORLDS
 
@@ -91,12 +92,6 @@ def sources(store: Store, *, worlds: Sequence[str], max_difficulty: int) -> list
     return [source for frame_id, source in by_frame.items() if source.division != "held_out" or not needs_of[frame_id] & not_held_out]
 
 
-def need(frame: Frame) -> str:
-    """World, intent, and the slots that name no individual, as JSON: frames with equal needs have siblings of one distribution."""
-    individuals = _individuals(frame)
-    return canonical_json([frame.world, frame.intent, {name: value for name, value in frame.slots.items() if name not in individuals}])
-
-
 def draw(
     pool: Sequence[Source], count: int, *, use: Use, language: Language, first_index: int = FIRST_INDEX, fewest: int | None = None
 ) -> list[Task]:
@@ -163,14 +158,9 @@ def is_for_evaluation(task: Task) -> bool | None:
     Individuals that the user points at in an answer are not chosen."""
     chained = [] if task.conversation is None else [goal["is_chained"] for goal in task.conversation["template"]]
     frames = [frame for at, frame in enumerate(goal_frames(task)) if not (chained and chained[at])]
-    if any(_individuals(frame) & set(frame.slots) for frame in frames):
+    if any(individual_slots(frame) & set(frame.slots) for frame in frames):
         return None
     return int(shown_hash(task)[-8:], 16) % 4 == 3
-
-
-def _individuals(frame: Frame) -> set[str]:
-    """Names of the intent's slots that name an individual."""
-    return {slot.name for slot in WORLDS[frame.world].intents[frame.intent].slots if slot.is_entity}
 
 
 def _siblings(pool: Sequence[Source], use: Use, language: Language, first_index: int) -> Iterator[Task]:

@@ -17,6 +17,7 @@ import polars as pl
 
 from filters.certainty.certainty import RATED, certainty
 from filters.certainty.certainty import VERSION as CERTAINTY_VERSION
+from filters.certainty.difficulty_prior import add_priors, task_groups
 from storage.errors import HeadraceError
 from storage.record_rows import tasks_frame
 from storage.records import Division, Task, content_id
@@ -130,10 +131,10 @@ class Prober:
         return Draws(draws.looks, lambda successes, rated, remaining: draws.is_settled(successes, rated, remaining, regions), rule)
 
     def probe(self, policy: Policy) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Certainty of the probe tasks for a policy, and its rollouts, by this configuration.
+        """Certainty and prior of the probe tasks for a policy, and its rollouts, by this configuration.
 
-        The store has one tag per task, policy and k (rated rollouts): the first tag stays, with the region by the thresholds of its time. A
-        release states the thresholds of its routing.
+        The store has one tag per task, policy and k (rated rollouts): the first tag stays, with the region by the thresholds of its time
+        and the prior by the other tasks of its probe. A release states the thresholds of its routing.
         """
         return self._tag(policy, self.probe_tasks(), "probe")
 
@@ -146,8 +147,8 @@ class Prober:
 
     def _tag(self, policy: Policy, tasks: Sequence[Task], purpose: str, first_draw: int = 0) -> tuple[pl.DataFrame, pl.DataFrame]:
         rollouts = self.rollouts(policy, tasks, self.draws(), purpose, temperature=1.0, first_draw=first_draw)
-        difficulty = pl.DataFrame({"task_id": [task.id for task in tasks], "difficulty": [task.difficulty for task in tasks]})
-        measured = certainty(rollouts, difficulty, self.config.route.regions, purpose=purpose)
+        groups = task_groups(tasks)
+        measured = add_priors(certainty(rollouts, groups, self.config.route.regions, purpose=purpose), groups)
         tagged = self.store.query("SELECT task_id, k FROM tags WHERE policy_id = ? AND purpose = ?", [policy.id, purpose])
         fresh = measured.join(tagged, on=["task_id", "k"], how="anti").sort("task_id")
         if fresh.height:

@@ -11,10 +11,11 @@ from storage.errors import HeadraceError
 from storage.record_rows import tasks_frame
 from storage.records import Frame, Task, canonical_json
 from storage.store import Store, part_id
+from synth.tasks.needs import need
 from synth.tasks.solver import NotAdmitted, sibling
 from synth.tasks.split import DivisionConfig, division
 from synth.worlds import WORLDS
-from train.data.task_pool import draw, need, shown_hash, sources
+from train.data.task_pool import draw, shown_hash, sources
 
 RetailWorld = WORLDS["retail"]
 

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -20,6 +21,7 @@ from benchmarks.mock_openai import MODEL
 from filters.certainty.certainty import DrawsConfig, RegionConfig, certainty
 from flows.summary_tables import certainty as certainty_table
 from flows.summary_tables import ladder
+from flows.summary_tables import priors as priors_table
 from storage.errors import BadInput, HeadraceError
 from storage.record_rows import tasks_frame
 from storage.records import Outcome, Task
@@ -217,6 +219,34 @@ def test_a_spent_budget_says_what_is_done_and_a_larger_one_goes_on(store: Store,
     tag(store, with_budget(10**9), policy=ENGINE)
     assert served.answered.total() > paid and twice(served) == 0
     assert store.query(TAGS).rows() == undisturbed(store)
+
+
+@pytest.mark.slow
+def test_a_probe_leaves_the_priors_that_the_other_tasks_of_their_needs_give(store: Store, served: Served) -> None:
+    """Given a probe, then the store has the prior of every tagged task, the report's table says how well it predicts, and static tags
+    have none."""
+    tag(store, CONFIG, policy=ENGINE)
+    rows = store.query("SELECT * FROM tags WHERE purpose = 'probe' ORDER BY task_id").to_dicts()
+    intent_of = dict(store.query("SELECT task_id, intent FROM tasks").iter_rows())
+
+    def prior(of: dict[str, Any]) -> float:
+        others = [row for row in rows if row["task_id"] != of["task_id"]]
+        expected = sum(1 - row["rate"] for row in others) / len(others)
+        for same in (
+            lambda row: row["difficulty"] == of["difficulty"],
+            lambda row: intent_of[row["task_id"]] == intent_of[of["task_id"]],
+            lambda row: row["need"] == of["need"],
+        ):
+            group = [1 - row["rate"] for row in others if same(row)]
+            expected = (sum(group) + expected) / (len(group) + 1)
+        return expected
+
+    assert [row["difficulty_prior"] for row in rows] == pytest.approx([prior(row) for row in rows], abs=2e-6)
+    assert {row["prior_basis"] for row in rows} >= {"need", "intent"}
+    (fit,) = priors_table(store).rows
+    assert int(fit["by need"]) == sum(row["prior_basis"] == "need" for row in rows) > 0
+    static = store.query("SELECT need, difficulty_prior, prior_basis, prior_draws FROM tags WHERE purpose = 'static'")
+    assert static.height and static.null_count().row(0) == (static.height,) * 4
 
 
 @pytest.mark.parametrize("stopped_after", [60, 350], ids=["in the first part", "in the last part"])
