@@ -95,7 +95,7 @@ TABLES: dict[str, TableSchema] = {
     ),
     "frames": _table(
         "run:t query_id:t frame_id:t world:t intent:t leaf:t slots:t combination:t shape:t quality:r difficulty:s s_tool:s s_chain:s "
-        "s_constraints:s stratum_rank:s status:t reason:t cluster_id:t tool_id:t nearness:r",
+        "s_constraints:s level:s stratum_rank:s status:t reason:t cluster_id:t tool_id:t nearness:r",
         "run query_id",
     ),
     "contaminated": _table("run:t query_id:t held_out:t held_out_row:w found_by:t similarity:r", "run query_id"),

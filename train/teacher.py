@@ -30,8 +30,8 @@ PURPOSE = "experts"
 MOST_POTENTIAL = 4 / 27
 """Greatest learnability potential: variance x mean of a reward in [0, 1]."""
 HOPELESS = 0.95
-"""Prior from which on a need counts as unsolved. Of the tiny policy's tasks without a success in 8 draws, with 24 more draws it solved
-one in four of those with a lower prior, and one in fifty of the others (`benchmarks/links_sections/difficulty.py`)."""
+"""Prior from which on a need counts as unsolved. Of the tiny policy's tasks without a success in 8 draws, 24 more draws solved one in five
+of those with a lower prior, and one in thirty of the others (`benchmarks/links_sections/difficulty.py`)."""
 
 
 def teach(

@@ -151,6 +151,7 @@ def _frame_facts(frame: dict[str, Any]) -> Facts:
         *(understood if frame["frame_id"] else [("understood as", "nothing that a world here executes")]),
         ("about", frame["leaf"] or ""),
         ("difficulty", _difficulty(frame) if frame["difficulty"] is not None else ""),
+        ("measured level", str(frame["level"]) if frame["level"] != frame["difficulty"] and frame["level"] is not None else ""),
         ("quality", f"{frame['quality']:.3f}" if frame["quality"] is not None else ""),
         ("status", _with_reason(f"{frame['status']}", frame["reason"])),
         ("nearest tool", tool),

@@ -51,7 +51,7 @@ def admit(
     """Fills the quotas.
 
     Args:
-        shortlist: columns row, text, language, world, intent, slots (JSON), difficulty, stratum_rank.
+        shortlist: columns row, text, language, world, intent, slots (JSON), difficulty, level, stratum_rank.
         query_ids: of the shortlist's rows, in their order.
         progress: called with the number of tasks so far and `config.keep`.
     """
@@ -70,11 +70,11 @@ class _QuotaFiller:
         self.config, self.divisions, self.progress = config, divisions, progress
         self.result = Admission()
         self.refusals: dict[str, list[int]] = defaultdict(list)
-        learnable = pl.col("world").is_in(config.learnable_worlds) & pl.col("difficulty").is_between(1, config.learnable_difficulty)
+        learnable = pl.col("world").is_in(config.learnable_worlds) & pl.col("level").is_between(1, config.learnable_difficulty)
         rows = shortlist.with_columns(query_id=pl.Series(query_ids, dtype=pl.String), is_learnable=learnable).sort("stratum_rank", "row")
         self.queues = {
             (int(level), bool(is_learnable)): group.to_dicts()
-            for (level, is_learnable), group in rows.group_by("difficulty", "is_learnable", maintain_order=True)
+            for (level, is_learnable), group in rows.group_by("level", "is_learnable", maintain_order=True)
         }
         self.quotas = quotas({stratum: len(queue) for stratum, queue in self.queues.items()}, config)
         self.refusal_cap = self.quotas.get((-1, False), 0) // 2
@@ -180,7 +180,7 @@ STEP = WholeStep(
     name="admission",
     needs=(
         *("text", "language", "world", "intent", "slots", "difficulty"),
-        *("frame_id", "leaf", "peers", "stratum_rank"),
+        *("frame_id", "leaf", "level", "peers", "stratum_rank"),
     ),
     adds=("task",),
     reasons=("*",),

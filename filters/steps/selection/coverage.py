@@ -1,19 +1,19 @@
 """Coverage: selects a pool of rows to encode (`pool`), and from it a shortlist in the order in which admission tries rows (`shortlist`).
 
-Quotas. A *stratum* is a static difficulty; rows of learnable worlds have strata of their own, so that a small policy gets its share. Each
-stratum has a quota of the target (P6). Each leaf of the taxonomy has a quota too, by the square root of its size, but at least a floor
-(P5). `allot_leaves` combines both to the number of rows of each leaf in a stratum: first rows of rare combinations, then rows of the leaves
-that lack most.
+Quotas. A *stratum* is a level: static difficulty, or the measured one (`measured_level.py`); rows of learnable worlds have strata of their
+own, so that a small policy gets its share. Each stratum has a quota of the target (P6). Each leaf of the taxonomy has a quota too, by the
+square root of its size, but at least a floor (P5). `allot_leaves` combines both to the number of rows of each leaf in a stratum: first rows
+of rare combinations, then rows of the leaves that lack most.
 
 Order inside a leaf. Tiers come first: a row's tier is the number of rows with the same combination of intent, slot names and plan shape.
 Damaged rows (`quality.is_odd`) are in the last tier, because a typo that destroys a slot makes a combination look rare. Inside a tier,
 intents take turns by the square root of their size. The rows of an intent come in k-center greedy order over sentence vectors; the
 outliers of the stratum come last, because k-center would choose them first.
 
-With `focus`, the intents at which the last policy fails (`synth/run/failure_targeting.py`) weigh up to twice as much in the share of their
-leaf and in the turns of intents. Quotas of strata and the order of tiers do not change. Rows without a frame have one stratum a leaf, with
-the same quotas; they are kept if admission makes fewer tasks than the target. k-center costs rows times selected rows, so it runs on one
-intent at a time, and on parts of a large intent. The result is deterministic.
+With `focus`, levels are measured where there is data, and the intents at which the last policy fails (`synth/run/failure_targeting.py`)
+weigh up to twice as much in the share of their leaf and in the turns of intents. Quotas of strata and the order of tiers do not change.
+Rows without a frame have one stratum a leaf, with the same quotas; they are kept if admission makes fewer tasks than the target. k-center
+costs rows times selected rows, so it runs on one intent at a time, and on parts of a large intent. The result is deterministic.
 
 This module does not encode or execute anything (`admit.py` does).
 """
@@ -61,7 +61,7 @@ class CoverageConfig(BaseModel):
     shortlist: float = Field(8.0, ge=1, le=10, description="Rows that admission may choose from, as a multiple of `keep`.")
     learnable_worlds: tuple[WorldName, ...] = Field(("retail",), description="Worlds whose easy tasks a small policy can learn.")
     learnable_difficulty: int = Field(
-        3, ge=0, le=5, description="Highest static difficulty at which a row of these worlds counts as learnable."
+        3, ge=0, le=5, description="Highest level (static difficulty; with `focus` measured) of a learnable row of these worlds."
     )
     learnable_share: float = Field(
         0.45, ge=0, le=1, description="Share of `keep` that is reserved for learnable rows, if there are enough."
@@ -99,7 +99,7 @@ class CoverageConfig(BaseModel):
 
 
 def quotas(available: Mapping[tuple[int, bool], int], config: CoverageConfig) -> dict[tuple[int, bool], int]:
-    """Target number of tasks of each stratum (difficulty, is learnable); they add up to `keep` unless there are fewer rows.
+    """Target number of tasks of each stratum (level, is learnable); they add up to `keep` unless there are fewer rows.
 
     What a stratum with too few rows cannot fill goes to the others in proportion.
     """
@@ -200,8 +200,8 @@ def pool(
         leaf_rows: UInt32, rows of the leaf that have a frame, or that have none, like this row.
 
     Args:
-        rows: columns row, frame_id, leaf, language, residue, world, intent, quality, difficulty, asked (rows of the log, duplicates
-            included, that share the combination of intent, slot names and plan shape).
+        rows: columns row, frame_id, leaf, language, residue, world, intent, quality, level, asked (rows of the log, duplicates included,
+            that share the combination of intent, slot names and plan shape).
         log_rows: number of rows of the log. The ends of the tiers are for a million rows, and grow in proportion in a larger log.
         urgency: by world and intent, in [0, 1], how urgent its rows are for the last policy; 0 for an intent that is missing.
     """
@@ -277,7 +277,7 @@ def _with_extra(rows: pl.DataFrame, urgency: Mapping[tuple[str, str], float], co
 
 
 def _mark_learnable(rows: pl.DataFrame, config: CoverageConfig) -> pl.DataFrame:
-    is_easy = pl.col("difficulty").is_between(1, config.learnable_difficulty)
+    is_easy = pl.col("level").is_between(1, config.learnable_difficulty)
     return rows.with_columns(is_learnable=pl.col("world").is_in(config.learnable_worlds) & is_easy)
 
 
@@ -285,12 +285,12 @@ def _assign_tiers(rows: pl.DataFrame, config: CoverageConfig, millions: float) -
     """Rows with a frame, with is_learnable, tier and peers."""
     rarity = pl.when(is_odd(rows)).then(pl.lit(TIERS[-1] + 1)).otherwise(pl.col("asked") / millions)
     tiered = _mark_learnable(rows, config).with_columns(tier=pl.sum_horizontal([(rarity > end).cast(pl.Int8) for end in TIERS]))
-    return tiered.with_columns(peers=pl.len().over("difficulty", "is_learnable", "tier", "world", "intent"))
+    return tiered.with_columns(peers=pl.len().over("level", "is_learnable", "tier", "world", "intent"))
 
 
 def _strata(rows: pl.DataFrame) -> dict[tuple[int, bool], pl.DataFrame]:
-    """The rows of each stratum (difficulty, is learnable), in their order."""
-    groups = rows.group_by("difficulty", "is_learnable", maintain_order=True)
+    """The rows of each stratum (level, is learnable), in their order."""
+    groups = rows.group_by("level", "is_learnable", maintain_order=True)
     return {cast(tuple[int, bool], stratum): group for stratum, group in groups}
 
 
@@ -396,7 +396,7 @@ def _shortlist(rows: pl.DataFrame, config: CoverageConfig, _: Context) -> pl.Dat
 STEP = WholeStep(
     name="coverage",
     needs=(
-        *("frame_id", "leaf", "language", "world", "intent", "difficulty"),
+        *("frame_id", "leaf", "language", "world", "intent", "level"),
         *("tier", "peers", "extra", "leaf_rows", "vector"),
     ),
     adds=("stratum_rank",),

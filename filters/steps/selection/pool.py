@@ -11,6 +11,7 @@ from filters.step import Context, Setup, WholeStep
 from filters.steps import combination_counts
 from filters.steps.selection import coverage
 from filters.steps.selection.coverage import CoverageConfig
+from filters.steps.selection.measured_level import read_evidence, with_level
 from storage.store import Part, Store
 from synth.run.failure_targeting import Focus, read_focus
 
@@ -21,12 +22,14 @@ class Inputs:
     rows: number of rows of the log.
     store: where `failures` are written.
     failures: what the last policy fails at; None without `focus`.
+    evidence: probed tasks of that policy, as of `read_evidence`; None without `focus`.
     """
 
     config: CoverageConfig
     rows: int
     store: Store
     failures: Focus | None
+    evidence: pl.DataFrame | None
 
     @property
     def urgency(self) -> Mapping[tuple[str, str], float]:
@@ -36,13 +39,15 @@ class Inputs:
 
 def load(setup: Setup) -> Inputs:
     config = setup.config.coverage
-    return Inputs(config, setup.rows, setup.store, read_focus(setup.store, dict(setup.key)) if config.focus else None)
+    failures = read_focus(setup.store, dict(setup.key)) if config.focus else None
+    evidence = read_evidence(setup.store, failures) if failures is not None else None
+    return Inputs(config, setup.rows, setup.store, failures, evidence)
 
 
 def step(rows: pl.DataFrame, inputs: Inputs, context: Context) -> pl.DataFrame:
     counts = context.surveys[combination_counts.NAME]
     counted = rows.join(counts, on="combination", how="left", maintain_order="left")
-    return coverage.pool(counted, inputs.config, inputs.rows, inputs.urgency)
+    return coverage.pool(with_level(counted, inputs.evidence), inputs.config, inputs.rows, inputs.urgency)
 
 
 def _parts(inputs: Inputs) -> Sequence[Part]:
@@ -51,8 +56,8 @@ def _parts(inputs: Inputs) -> Sequence[Part]:
 
 STEP = WholeStep(
     name="pool",
-    needs=("frame_id", "leaf", "language", "residue", "world", "intent", "quality", "difficulty", "combination"),
-    adds=("asked", "tier", "peers", "extra", "leaf_rows"),
+    needs=("frame_id", "leaf", "language", "residue", "world", "intent", "slots", "quality", "difficulty", "combination"),
+    adds=("level", "asked", "tier", "peers", "extra", "leaf_rows"),
     reasons=("not_pooled",),
     config=CoverageConfig,
     load=load,

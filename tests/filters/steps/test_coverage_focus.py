@@ -48,11 +48,11 @@ def store_of(root: Path, policy: str = "policy-1") -> Store:
 
 
 def kept(store: Store, run: str) -> pl.DataFrame:
-    return store.query("SELECT world, intent, difficulty FROM frames WHERE run = ? AND status = 'admitted'", [run])
+    return store.query("SELECT world, intent, difficulty, level FROM frames WHERE run = ? AND status = 'admitted'", [run])
 
 
 @pytest.mark.slow
-def test_more_is_kept_of_what_fails_and_strata_keep_their_quotas(tmp_path: Path) -> None:
+def test_more_is_kept_of_what_fails_and_levels_are_measured_where_there_is_a_probe(tmp_path: Path) -> None:
     """Given 200 rows kept, some 120 of them the shop's, and a policy that wavers at half of its intents (urgency .4 to .5), then more of
     these is kept, by some eighth, as their quotas grow."""
     log = log_of(tmp_path / "log", 12_000)
@@ -66,7 +66,14 @@ def test_more_is_kept_of_what_fails_and_strata_keep_their_quotas(tmp_path: Path)
 
     assert now.height == before.height == 200
     assert 1.05 < failing(now) / failing(before) < 1.5
-    assert now.group_by("difficulty").len().sort("difficulty").equals(before.group_by("difficulty").len().sort("difficulty"))
+    assert before["level"].equals(before["difficulty"]), "no run without evidence is changed"
+    is_measured = (
+        pl.col("intent").is_in([task.intent for task in probe_tasks()]) & (pl.col("world") == "retail") & (pl.col("difficulty") >= 1)
+    )
+    measured, static = now.filter(is_measured), now.filter(~is_measured)
+    assert static["level"].equals(static["difficulty"]) and measured.height > 50
+    fails = pl.col("intent").is_in(failed_intents())
+    assert measured.filter(fails)["level"].min() >= 3 and measured.filter(~fails)["level"].max() == 1  # type: ignore[operator]
 
 
 @pytest.mark.slow

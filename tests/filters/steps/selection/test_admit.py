@@ -37,6 +37,7 @@ def shortlist(refusals: dict[RefusalReason, int]) -> pl.DataFrame:
             "intent": [intent for (intent, _), _ in rows],
             "slots": [json.dumps(slots) for (_, slots), _ in rows],
             "difficulty": pl.Series([level for _, level in rows], dtype=pl.Int8),
+            "level": pl.Series([level for _, level in rows], dtype=pl.Int8),
             "stratum_rank": pl.Series(range(len(rows)), dtype=pl.Int32),
         }
     )
@@ -65,7 +66,7 @@ def test_no_refusal_reason_holds_more_than_half(available: dict[RefusalReason, i
 
 def test_a_stratum_without_a_quota_stands_in() -> None:
     """Given one task wanted, of difficulty 2, and no row of that which may be done, then a row of difficulty 1 is admitted."""
-    rows = shortlist({RULE: 2})[:4].with_columns(difficulty=pl.Series([2, 2, 1, 1], dtype=pl.Int8))
+    rows = shortlist({RULE: 2})[:4].with_columns(difficulty=(levels := pl.Series([2, 2, 1, 1], dtype=pl.Int8)), level=levels)
     result = admit(rows, [f"q-{row}" for row in rows["row"]], CoverageConfig(keep=1), DivisionConfig())
     assert set(result.tasks) == {2} and set(result.refused) == {0, 1}
 

@@ -22,7 +22,7 @@ def hash_of(text: str) -> int:
 
 
 def haystack(common: int = 400, rare: int = 40) -> pl.DataFrame:
-    """Retail rows of difficulty 2: a common combination and several rare ones, in mixed order."""
+    """Retail rows of level 2: a common combination and several rare ones, in mixed order."""
     total = common + rare
     is_rare = [index % (total // rare) == 0 for index in range(total)]
     return pl.DataFrame(
@@ -38,7 +38,7 @@ def haystack(common: int = 400, rare: int = 40) -> pl.DataFrame:
             "combination": [f"rare{index // 30}" if flag else "common" for index, flag in enumerate(is_rare)],
             "asked": [rare // 8 if flag else 3 * common for flag in is_rare],
             "quality": 0.9,
-            "difficulty": pl.Series([2] * total, dtype=pl.Int8),
+            "level": pl.Series([2] * total, dtype=pl.Int8),
         }
     )
 
@@ -56,9 +56,7 @@ def shuffled_vectors(sizes: dict[str, int]) -> pl.DataFrame:
             "language": "en",
             "quality": 0.5,
         }
-    ).with_columns(
-        frame_id=none, world=none, intent=none, combination=none, residue=pl.lit(""), asked=None, difficulty=pl.lit(None, pl.Int8)
-    )
+    ).with_columns(frame_id=none, world=none, intent=none, combination=none, residue=pl.lit(""), asked=None, level=pl.lit(None, pl.Int8))
 
 
 def step(rows: pl.DataFrame, config: CoverageConfig, encode=vectors_of) -> pl.DataFrame:
@@ -69,9 +67,9 @@ def step(rows: pl.DataFrame, config: CoverageConfig, encode=vectors_of) -> pl.Da
 
 def test_strata_without_a_quota_hold_rows_in_reserve():
     """Given one task wanted, whose stratum may turn out to hold none, then every other stratum has rows on the shortlist too."""
-    rows = pl.concat([haystack(), haystack().with_columns(pl.col("row") + 1000, difficulty=pl.lit(4, pl.Int8))])
+    rows = pl.concat([haystack(), haystack().with_columns(pl.col("row") + 1000, level=pl.lit(4, pl.Int8))])
     listed = alive(step(rows, CoverageConfig(keep=1)))
-    assert set(listed["difficulty"]) == {2, 4}
+    assert set(listed["level"]) == {2, 4}
     assert listed.height < 40
 
 
@@ -203,7 +201,7 @@ def test_learnable_share_may_be_nothing_or_everything(share):
 def test_the_pool_has_as_many_rows_as_it_may_the_rarest_first(max_encoded):
     """Given two strata, and fewer rows that may be encoded than there are, then the pool is full, in proportion to the strata's quotas, and
     the shortlist is drawn from it, rare ones first."""
-    rows = haystack().with_columns(difficulty=pl.when(pl.col("row") % 2 == 0).then(2).otherwise(4).cast(pl.Int8))
+    rows = haystack().with_columns(level=pl.when(pl.col("row") % 2 == 0).then(2).otherwise(4).cast(pl.Int8))
     config = CoverageConfig(keep=40, shortlist=2, max_encoded=max_encoded)
     pooled = pool(rows, config)
     assert pooled["row"].to_list() == rows["row"].to_list()
@@ -213,10 +211,10 @@ def test_the_pool_has_as_many_rows_as_it_may_the_rarest_first(max_encoded):
     is_rare = pl.col("combination").str.starts_with("rare")
     assert chosen.filter(is_rare).height == min(rows.filter(is_rare).height, max_encoded)
     wanted = quotas({(2, True): 220, (4, False): 220}, config)
-    assert chosen.filter(difficulty=2).height == pytest.approx(max_encoded * wanted[2, True] / config.keep, abs=1)
+    assert chosen.filter(level=2).height == pytest.approx(max_encoded * wanted[2, True] / config.keep, abs=1)
     ranked = step(rows, config)
     for level in (2, 4):
-        order = ranked.filter(pl.col("difficulty") == level).drop_nulls("stratum_rank").sort("stratum_rank")
+        order = ranked.filter(pl.col("level") == level).drop_nulls("stratum_rank").sort("stratum_rank")
         assert order["stratum_rank"].to_list() == list(range(order.height))
         is_rare_row = order["combination"].str.starts_with("rare")
         assert is_rare_row.to_list() == sorted(is_rare_row.to_list(), reverse=True)
