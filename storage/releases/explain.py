@@ -191,7 +191,7 @@ def _explain_task(store: Store, node: str) -> Facts:
     facts.append(("difficulty", _difficulty(frame) if frame and frame["difficulty"] == task["difficulty"] else f"{task['difficulty']}"))
     facts.append(("division", f"{task['division']}, by hash of its frame {task['frame_id']}; used for {task['use']}"))
     for tag in _rows(store, _TAGS_SQL, node):
-        facts += [("certainty", _tag(store, tag)), *_draws(store, tag)]
+        facts += [("certainty", _tag(store, tag)), ("prior", _prior(tag)), *_draws(store, tag)]
     for row in _rows(store, "SELECT release_id, split, kind, item_id, weight FROM release_items WHERE task_id = ? ORDER BY ALL", node):
         facts.append(("in split", f"{row['split']} of {row['release_id']} as {row['kind']} {row['item_id']}, weight {row['weight']:.6g}"))
     return facts
@@ -203,6 +203,13 @@ def _tag(store: Store, tag: dict[str, Any]) -> str:
         f"{tag['region']} for {_policy_name(store, tag['policy_id'])}: {tag['successes']} of {tag['k']} "
         f"({tag['rate']:.2f}, 95 % interval {tag['wilson_low']:.2f} to {tag['wilson_high']:.2f}), {measured_on}"
     )
+
+
+def _prior(tag: dict[str, Any]) -> str:
+    if tag["difficulty_prior"] is None:
+        return ""
+    basis = "static difficulty" if tag["prior_basis"] == "static" else tag["prior_basis"]
+    return f"failure rate {tag['difficulty_prior']:.2f} expected, by {tag['prior_draws']} rollouts of other tasks of its {basis}"
 
 
 _TAGS_SQL = f"""SELECT * FROM {CERTAINTY} JOIN parts USING (part_id) WHERE task_id = ? AND policy_id IS NOT NULL

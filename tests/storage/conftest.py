@@ -403,6 +403,10 @@ def build_sample(root: Path) -> Sample:
                     "reward_variance": 0.19,
                     "learnability": 0.19,
                     "region": "certain",
+                    "need": '["retail","buy",{}]',
+                    "difficulty_prior": 0.4,
+                    "prior_basis": "intent",
+                    "prior_draws": 16,
                 },
             ),
         ]

@@ -16,7 +16,10 @@ EXPECTED = {
     "frame-desk": ["retail/buy", "seed, by hash"],
     "task-1": ["Buy me lamp number 1", "“buy me a lamp”", "seed, by hash of its frame frame-lamp", "in split", "policy-1 (sft1)"],
     "task-2": ["from blueprint", "blueprint-good"],
-    "task-3": ["certain for policy-1 (sft1): 6 of 8", "0.41 to 0.93", "rl of", "weight 0.5"],
+    "task-3": [
+        *("certain for policy-1 (sft1): 6 of 8", "0.41 to 0.93", "rl of", "weight 0.5"),
+        "failure rate 0.40 expected, by 16 rollouts of other tasks of its intent",
+    ],
     "task-4": ["used for eval_in", "no policy yet"],
     "trajectory-task-1": ["scripted", "success, reward 1", "accepted", "C>F"],
     "rollout-7": ["policy-1 (sft1)", "policy_failure, reward 0; failed checks: state", "draw 7"],
