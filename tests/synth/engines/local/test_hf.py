@@ -15,7 +15,8 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from storage.errors import BadInput
 from storage.records import Message, Outcome, SampledTurn
 from synth.engines.base import ChatAnswer, ChatRequest, Engine
-from synth.engines.local.hf import HFEngine, parse_hermes
+from synth.engines.local.call_texts import parse_hermes
+from synth.engines.local.hf import HFEngine
 from synth.rollouts.draws import rollout
 from synth.rollouts.episode import Conversing, Trace, trace
 from tests.train.tiny_policies import expert_conversations, retail_tasks

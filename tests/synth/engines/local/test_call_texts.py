@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synth.engines.local.hf import parse_hermes
+from synth.engines.local.call_texts import parse_hermes
 
 
 def call_text(arguments: str) -> str:
