@@ -144,6 +144,7 @@ def _train(config: Config) -> list[Line]:
         memory = f"about {BYTES_PER_PARAMETER * size / 2**30:.1f} GiB a process to train in fp32, and activations"
         first.append(("model", f"{cascade.model}: {size / 1e6:,.1f} M parameters; {memory}", 0.0))
         lines = [(name, what, seconds * size / TINY_PARAMETERS) for name, what, seconds in lines]
+        first += [("mix", f"{share:.0%} of the seed split from {name}", 0.0) for name, share in cascade.mix.items()]
     return [*first, *lines]
 
 

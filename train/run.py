@@ -42,7 +42,8 @@ from train.spec import CHECKPOINTS, METRICS, StageSpec
 def run(spec: StageSpec) -> dict[str, Any]:
     """Runs a stage and returns the content of `result.json`; an empty dict in a process that does not write.
 
-    weights_hash: SHA-256 of the weights. metrics: summary. code_hash: of the code that ran, which may differ on a cluster.
+    weights_hash: SHA-256 of the weights. metrics: summary, with the loss on general conversations before and after, if the release has
+    some (`train/measure/forgetting.py`). code_hash: of the code that ran, which may differ on a cluster.
 
     Raises:
         BadInput: the release, the split, a world or the input policy is missing, or the policy's folder is incomplete (`check_folder`) or
@@ -50,13 +51,16 @@ def run(spec: StageSpec) -> dict[str, Any]:
         HeadraceError: the split has no rows for this algorithm, the training diverged, or the disk is full.
     """
     settle()
+    from train.measure.forgetting import general_loss, held_out_chats
+
     store = Store(spec.store)
     register_stored(store)
     items = load_split(store, spec.release_id, spec.split)
     model, tokenizer = _policy(spec, items)
     if spec.settings.lora is not None:
         model = add_adapters(model, spec.settings.lora, spec.seed)
-    folder = spec.model_out.parent
+    folder, chats = spec.model_out.parent, held_out_chats(store, spec)
+    before = general_loss(model, tokenizer, chats) if chats and is_main() else None
     with disk_errors("training", folder):
         with tempfile.TemporaryDirectory(prefix="headrace-stage-") as scratch:
             metrics = _train(spec, store, model, tokenizer, items, Path(scratch))
@@ -66,7 +70,10 @@ def run(spec: StageSpec) -> dict[str, Any]:
         model = merge_adapters(model if weights is None else _unsharded(model, spec, weights))
         _write_lines(folder / METRICS, metrics)
         _put_in_place(model, tokenizer, spec.model_out)
-        result = {"weights_hash": weights_hash(spec.model_out), "metrics": _summary(metrics), "code_hash": _code()}
+        summary = _summary(metrics)
+        if before is not None:
+            summary |= {"general_loss_before": before, "general_loss": general_loss(model, tokenizer, chats)}
+        result = {"weights_hash": weights_hash(spec.model_out), "metrics": summary, "code_hash": _code()}
         replace_atomically(folder / "result.json", lambda path: path.write_text(json.dumps(result)) and None)
     shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
     return result

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ _HAN = re.compile(r"[\u4e00-\u9fff]")
 
 
 def read_chats(source: str) -> list[Chat]:
-    """All conversations of a JSONL or Parquet file, or of the training split of a dataset on the hub: column `messages`, of role and content.
+    """All conversations in column `messages` (role and content) of a JSONL or Parquet file, or of a dataset's training split on the hub.
 
     Raises:
         BadInput: there is no such file or dataset, or a row is no conversation; the message names the row, from 1.
@@ -55,7 +55,7 @@ def read_chats(source: str) -> list[Chat]:
 
 def _read_rows(source: str) -> Sequence[Sequence[Mapping[str, JSON]]]:
     path = Path(source).expanduser()
-    readers = {".jsonl": pl.read_ndjson, ".parquet": pl.read_parquet}
+    readers: dict[str, Callable[[Path], pl.DataFrame]] = {".jsonl": pl.read_ndjson, ".parquet": pl.read_parquet}
     if path.suffix not in readers and (path.exists() or source.count("/") != 1):
         raise BadInput(f"train.mix: {source} is no *.jsonl or *.parquet file, and no id of a dataset (OWNER/NAME)")
     try:
