@@ -17,6 +17,7 @@ from __future__ import annotations
 import itertools
 import json
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -249,6 +250,8 @@ class Cascade:
         backend = backend or self.config.backend
         started = time.monotonic()
         result = self.run(BACKENDS[backend](self.config.cluster), spec, folder)
+        for note in result.get("notes", ()):
+            warnings.warn(f"stage {name}: {note}", stacklevel=2)
         about = {"stage_id": stage_id, "backend": backend, "input_policy_id": parent.id if parent else None}
         policy = self._commit_stage(spec, result, about | {"seconds": time.monotonic() - started})
         self.prober.progress(f"stage {name}", settings.max_steps, settings.max_steps)
