@@ -7,12 +7,14 @@ model's own template differ in a token or a mask, or whose turns read back as an
 synthesised_share_sft1, _rl: of the items of a sample run's splits, those that are conversations of synthesis or siblings of them;
 release_kinds: origins that both splits have. sft1_mixed_minus_experts: what conversations add to the seed SFT at equal tokens.
 sft2_all_solved_minus_certain: what the second SFT gains from own traces of every solved task; `_lo95`: lower end of its interval.
+ladder_*, sft2_minus_sft1 ..: success of each stage of the default cascade with conversations, and their differences; cascade_cpu_min.
+fsdp_two_process_loss_gap, lora_resume_equal: sharded against whole training, and a killed stage with LoRA against an undisturbed one.
 """
 
 from __future__ import annotations
 
 from benchmarks.harness import Section, run_sections
-from benchmarks.links_sections import cues, mixed, sample, second, templates
+from benchmarks.links_sections import cues, ladder, large_models, mixed, sample, second, templates
 
 
 def sections() -> list[Section]:
@@ -23,6 +25,8 @@ def sections() -> list[Section]:
         Section("sample run", ("synthesised_share_sft1", "synthesised_share_rl", "release_kinds"), sample.measure, minutes=sample.MINUTES),
         Section("mixed seed split", (mixed_gain, f"{mixed_gain}_lo95"), mixed.measure, minutes=mixed.MINUTES),
         Section("second SFT", (gain, f"{gain}_lo95"), second.measure, minutes=second.MINUTES),
+        Section("ladder", ladder.KEYS, ladder.measure, minutes=0),
+        Section("large models", ("fsdp_two_process_loss_gap", "lora_resume_equal"), large_models.measure, minutes=8),
     ]
 
 
