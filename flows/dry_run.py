@@ -159,6 +159,7 @@ def _with_model(cascade: CascadeConfig, shape: ModelShape, line: Line) -> Line:
     has_bf16 = settings.precision == "bf16" or (settings.precision == "auto" and gpus > 0)
     memory = memory_gib(shape, settings, processes=processes, is_sharded=backend.is_sharded(spec), in_bf16=has_bf16)
     held = f"about {memory:,.1f} GiB a {'GPU' if gpus else 'process'}, at {tokens_at_once(shape, settings, processes):,} tokens at once"
+    held += "; the time is without rollouts" if gpus and isinstance(stage, RLStage) else ""
     return name, f"{what}; {held}", gpu_seconds(shape, settings, gpus) if gpus else scaled
 
 
