@@ -188,7 +188,9 @@ def _talks(spec: StageSpec, items: Sequence[ReleasedItem]) -> list[tuple[Sequenc
     Raises:
         HeadraceError: the split has none.
     """
-    talks = [(item.conversation.messages, _prompt_tools(item.setting)) for item in items if item.conversation]
+    talks: list[tuple[Sequence[Message], list[Tool]]] = [
+        (item.conversation.messages, _prompt_tools(item.setting)) for item in items if item.conversation
+    ]
     if not talks:
         problem = "has no conversation to train on; SFT needs trajectories or rollouts"
         raise HeadraceError(f"split {spec.split} of release {spec.release_id} {problem}")
