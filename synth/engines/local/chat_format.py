@@ -67,6 +67,7 @@ class ChatFormat:
         self._suffixes: dict[tuple[object, ...], list[int]] = {}
         self._answers: dict[tuple[int, ...], Message] = {}
         self._takes_strings = False
+        self._asking = self._render([_USER], asks=True)
         self.family = self._probe()
         self._read: Reader = READERS[self.family or "hermes"]
         self._end_of_text = self._end_of(_TEXT)
@@ -182,7 +183,7 @@ class ChatFormat:
 
     def _tail(self, message: Message) -> str:
         """What the template writes for an answer, after the prompt that asks for one."""
-        prompt, whole = self._render([_USER], asks=True), self._render([_USER, message])
+        prompt, whole = self._asking, self._render([_USER, message])
         if not whole.startswith(prompt):
             raise BadInput("the chat template does not begin an answer as it asks for one")
         return whole[len(prompt) :]
