@@ -29,6 +29,11 @@ from filters.certainty.difficulty_prior import Basis, difficulty_priors, task_gr
 from storage.records import Task
 from train.teacher import HOPELESS
 
+KEYS = (
+    *("difficulty_spearman", "difficulty_spearman_lo95", "difficulty_spearman_static", "difficulty_spearman_intent"),
+    *("difficulty_spearman_permuted", "difficulty_spearman_ceiling", "difficulty_spearman_calls", "difficulty_spearman_static_calls"),
+    *("difficulty_prior_share", "unsolved_solved_later", "unsolved_solved_later_hopeless"),
+)
 MINUTES = 4
 """Of one seed."""
 DRAWS, FIRST = 32, 8

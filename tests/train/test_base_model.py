@@ -8,14 +8,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from transformers import AutoTokenizer
 
 from flows.config import Config
 from flows.dry_run import plan
 from storage.errors import BadInput
+from storage.records import Outcome
 from storage.store import Store
 from synth.conversations.expert import expert_trajectory
+from synth.engines.local.chat_format import ChatFormat
+from synth.engines.local.hf import HFEngine
+from synth.rollouts.draws import rollout
 from synth.worlds import WORLDS
-from tests.train.base_folders import template, write_base
+from tests.synth.engines.local.chat_tokenizers import chat_template
+from tests.train.base_folders import write_base
 from tests.train.in_process import run_here
 from tests.train.tiny_policies import expert_store, retail_tasks
 from train.base_model import check_base_model, model_id, parameters_of, resolve_model, window_of
@@ -27,11 +33,13 @@ TASKS = retail_tasks("order_status", "close_order", each=4)
 SFT = SFTSettings(max_steps=2, batch_size=4, learning_rate=1e-3, warmup_steps=0)
 
 
+TEXTS = [message.content or "" for task in TASKS for message in expert_trajectory(WORLDS["retail"], task).messages]
+TEXTS += [json.dumps(tool.to_openai()) for tool in WORLDS["retail"].tools]
+
+
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    texts = [message.content or "" for task in TASKS for message in expert_trajectory(WORLDS["retail"], task).messages]
-    texts += [json.dumps(tool.to_openai()) for tool in WORLDS["retail"].tools]
-    return write_base(tmp_path_factory.mktemp("base") / "model", texts)
+    return write_base(tmp_path_factory.mktemp("base") / "model", TEXTS)
 
 
 def changed(base: Path, folder: Path, change: Callable[[Path], object]) -> Path:
@@ -52,14 +60,45 @@ def test_a_stage_without_a_parent_starts_from_the_base_and_its_id_says_which(bas
     release = cascade.seed_release(items)
     policy = cascade.stage("sft1", None, release, "seed", SFT)
     spec = json.loads(store.query("SELECT spec FROM stages").item())
-    assert spec["model_in"] == str(base) and (policy.path / "chat_template.jinja").read_text() == template("qwen2_5")
+    assert spec["model_in"] == str(base) and (policy.path / "chat_template.jinja").read_text() == chat_template("qwen2_5")
     assert json.loads((policy.path / "config.json").read_text())["vocab_size"] > 700
     assert Cascade(store, config, run=None).stage("sft1", None, release, "seed", SFT) == policy, "trained once"
 
-    other = changed(base, tmp_path / "other", lambda folder: (folder / "chat_template.jinja").write_text(template("qwen2_5") + "\n"))
+    other = changed(base, tmp_path / "other", lambda folder: (folder / "chat_template.jinja").write_text(chat_template("qwen2_5") + "\n"))
     assert model_id(other) != model_id(base)
     with pytest.raises(Launched):
         Cascade(store, config.model_copy(update={"model": str(other)}), run=launch).stage("sft1", None, release, "seed", SFT)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["llama3_1", "mistral_v3", "gptoss"])
+def test_a_base_of_another_family_trains_and_plays(tmp_path: Path, name: str) -> None:
+    """Given a base model of this family, then a stage trains it, and its policy's answers are judged like any other's."""
+    base = write_base(tmp_path / "base", TEXTS, chat_template=name, positions=16_384)
+    store, _ = expert_store(tmp_path / "store", TASKS)
+    cascade = Cascade(store, CascadeConfig(worlds=("retail",), model=str(base), synthesised_share=0.0), run=run_here)
+    policy = cascade.stage("sft1", None, cascade.seed_release(cascade.scripted_experts(TASKS)), "seed", SFT)
+    rollouts = rollout(HFEngine(policy.path), TASKS[:2], 1, max_tokens=4)
+    assert {one.outcome for one in rollouts} == {Outcome.POLICY_FAILURE}
+    assert all(turn.token_ids for one in rollouts for turn in one.turns)
+
+
+def test_conversations_beyond_the_window_are_counted_for_the_user(tmp_path: Path) -> None:
+    """Given a window that some conversations outgrow with their tools, then the cascade warns how many its stage has left out."""
+    base = write_base(tmp_path / "base", TEXTS)
+    chat_format = ChatFormat(AutoTokenizer.from_pretrained(base))
+    experts = [expert_trajectory(WORLDS["retail"], task).messages for task in TASKS]
+    tools = {tool.name: tool for tool in WORLDS["retail"].tools}
+    lengths = sorted(
+        len(chat_format.prompt_ids(one, [tools[name] for name in task.tools])) for one, task in zip(experts, TASKS, strict=True)
+    )
+    write_json(base / "config.json", max_position_embeddings=lengths[-1] - 1)
+    store, _ = expert_store(tmp_path / "store", TASKS)
+    cascade = Cascade(store, CascadeConfig(worlds=("retail",), model=str(base), synthesised_share=0.0), run=run_here)
+    release = cascade.seed_release(cascade.scripted_experts(TASKS))
+    too_long = sum(length > lengths[-1] - 1 for length in lengths)
+    with pytest.warns(UserWarning, match=rf"stage sft1: of 8 conversations .*: {too_long} longer than the policy's window"):
+        cascade.stage("sft1", None, release, "seed", SFT)
 
 
 class Launched(Exception):
@@ -79,7 +118,16 @@ def test_a_sound_folder_passes(base: Path) -> None:
     assert resolve_model(str(base)) == base
 
 
-NO_TOOLS = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{% endfor %}"
+NO_TOOLS = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+NO_CALLS = "{{ tools }}" + NO_TOOLS
+NO_RESULTS = chat_template("qwen3").replace('message.role == "tool"', 'message.role == "nobody"')
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-1])
 
 
 @pytest.mark.parametrize(
@@ -87,8 +135,23 @@ NO_TOOLS = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im
     [
         (lambda folder: (folder / "chat_template.jinja").unlink(), "has no chat template"),
         (lambda folder: (folder / "chat_template.jinja").write_text(NO_TOOLS), "does not list the tools on offer"),
-        (lambda folder: (folder / "chat_template.jinja").write_text(template("llama3_1")), "does not write calls as <tool_call>"),
-        (lambda folder: (folder / "chat_template.jinja").write_text("{{ raise_exception('no tools') }}"), "fails on a tool call .no tools"),
+        (lambda folder: (folder / "chat_template.jinja").write_text(chat_template("llama3_1")), "no special token of the tokenizer"),
+        (
+            lambda folder: (folder / "chat_template.jinja").write_text(chat_template("qwen3_5_nothink")),
+            "writes them in a form that the engine of rollouts does not read",
+        ),
+        (lambda folder: (folder / "chat_template.jinja").write_text(NO_CALLS), "drops calls, or writes them"),
+        (lambda folder: (folder / "chat_template.jinja").write_text(NO_RESULTS), "drops what tools answer"),
+        (lambda folder: cut(folder / "model.safetensors"), "model.safetensors is cut off"),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b""), "model.safetensors is cut off, or holds no weights"),
+        (
+            lambda folder: write_json(folder / "config.json", eos_token_id=300),
+            "token 300, which is the word .* of another model",
+        ),
+        (
+            lambda folder: (folder / "chat_template.jinja").write_text("{{ raise_exception('no tools') }}"),
+            "the chat template fails .no tools",
+        ),
         (lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"), "as pickles, which can run any program"),
         (
             lambda folder: write_json(folder / "model.safetensors.index.json", weight_map={"a": "model-2.safetensors"}),
@@ -135,6 +198,6 @@ def test_parameters_are_those_of_the_weights(base: Path) -> None:
 def test_a_dry_run_says_what_a_base_model_takes(base: Path, tmp_path: Path) -> None:
     config = Config(store=tmp_path / "store", train=CascadeConfig(model=str(base)))
     rows = {row["step"]: row["what"] for row in plan(config, ["train"]).rows}
-    assert f"{parameters_of(base) / 1e6:,.1f} M parameters" in rows["model"] and "GiB a process" in rows["model"]
+    assert f"{parameters_of(base) / 1e6:,.1f} M parameters" in rows["model"] and "GiB a process" in rows["sft1"]
     (base_free,) = [row for row in plan(Config(store=tmp_path / "store"), ["train"]).rows if row["step"] == "sft1"]
     assert "synthesised conversations" in base_free["what"]

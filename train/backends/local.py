@@ -24,7 +24,7 @@ from train.child_process import OFFLINE, THREADS, dying_with_parent
 from train.spec import StageSpec
 
 _REPORT_EVERY_S = 1.0
-_LIBRARIES = ("accelerate", "datasets", "torch", "transformers", "trl")
+_LIBRARIES = ("accelerate", "datasets", "peft", "torch", "transformers", "trl")
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,9 @@ class LocalBackend(Backend[Child]):
         if handle.process.poll() is None:
             os.killpg(handle.process.pid, signal.SIGKILL)
             handle.process.wait()
+
+    def gpus(self, spec: StageSpec) -> int:
+        return min(1, len(list(Path("/dev").glob("nvidia[0-9]*"))))
 
     def needs(self, spec: StageSpec) -> Sequence[Need]:
         return (Need("extra `train`", "PyTorch and TRL on this machine (the extra `train`)", _check_libraries),)

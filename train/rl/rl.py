@@ -24,8 +24,9 @@ from transformers import PrinterCallback
 
 from storage.errors import BadInput
 from synth.engines.local.hf import HFEngine
+from train.adapters import without_wrapper
 from train.checkpoints import Checkpoints
-from train.device import batch_arguments, processes, trainer_arguments
+from train.device import autocast, batch_arguments, processes, trainer_arguments
 from train.divergence import StopDiverged
 from train.metrics_log import LiveMetrics
 from train.rl.credit import CREDITS, CreditBatch, erred_of, turns_of
@@ -214,7 +215,7 @@ def train_rl(
     """
     if processes() > 1:
         raise BadInput("an RL stage plays and learns in one process: start it without `accelerate launch` or `torchrun`")
-    engine = HFEngine(model, tokenizer, policy_version=policy_version, batch_rows=settings.tasks_a_step * settings.draws)
+    engine = HFEngine(without_wrapper(model), tokenizer, policy_version=policy_version, batch_rows=settings.tasks_a_step * settings.draws)
     played = queue.batch if queue else _playing(engine, source, settings, seed)
     passes = settings.updates_a_batch
     prompts = [str(step) for step in range(settings.max_steps) for _ in range(settings.tasks_a_step * passes)]
@@ -242,7 +243,8 @@ def _playing(engine: HFEngine, source: TaskSource, settings: RLSettings, seed: i
     """A function that plays a step's batch in this process, with the current policy."""
 
     def play(step: int) -> Batch:
-        return play_batch(engine, source(step), settings, step=step, updates=step, seed=seed, others=partial(source, step))
+        with autocast(settings.precision):
+            return play_batch(engine, source(step), settings, step=step, updates=step, seed=seed, others=partial(source, step))
 
     return play
 

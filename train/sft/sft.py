@@ -1,7 +1,7 @@
 """Supervised fine-tuning: TRL's `SFTTrainer` on whole conversations, with loss on the assistant's text.
 
-One idea: the chat template marks what the policy learns (`{% generation %}`: calls, answers and ends of turns), and the rows are tokens
-with labels (`train/data/token_labels.py`), so that turns can be left out. TRL must not tokenise the messages itself: its Arrow structs fill
+One idea: the rows are tokens with labels (`train/data/token_labels.py`): what a policy would sample (calls, answers, ends of turns), in the
+context that an engine would show it; so turns can be left out. TRL must not tokenise the messages itself: its Arrow structs fill
 in the keys of other tools as null; then the loss looks normal and no task succeeds.
 A stage ends after `max_steps`, or at a plateau: when the mean loss of a window of `plateau_window` steps is less than `plateau_gain` nats
 per token below that of the window before. The budget is in steps, not seconds, so that the weights do not depend on the machine's speed.
@@ -9,22 +9,26 @@ per token below that of the window before. The budget is in steps, not seconds, 
 
 from __future__ import annotations
 
+import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
 from transformers import PrinterCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-from trl import SFTConfig, SFTTrainer
+from trl import SFTConfig, SFTTrainer, pack_dataset
 
 from storage.errors import BadInput
-from storage.records import JSON, Message
+from storage.records import Message, Tool
+from synth.engines.local.chat_format import ChatFormat
 from train.checkpoints import Checkpoints, SavedState
-from train.data.token_labels import IGNORED, LEFT_OUT, learned_tokens, marking_template
+from train.data.token_labels import IGNORED, LEFT_OUT, Unlearnable, learned_tokens
 from train.device import batch_arguments, processes, trainer_arguments
 from train.divergence import StopDiverged
 from train.metrics_log import LiveMetrics
 from train.sft.length_batching import Order
+from train.sharding import Sharded
 from train.spec import SFTSettings
 
 
@@ -45,7 +49,7 @@ class _Plateau(TrainerCallback):
             control.should_save = False
 
 
-class OrderedTrainer(SFTTrainer):
+class OrderedTrainer(Sharded, SFTTrainer):
     """TRL's trainer with an order of rows that does not depend on the number of processes."""
 
     def __init__(self, *, order: Order, **arguments: Any) -> None:
@@ -67,24 +71,29 @@ def train_sft(
     *,
     seed: int,
     scratch: Path,
-    tools: Sequence[Sequence[Mapping[str, JSON]]] | None = None,
+    tools: Sequence[Sequence[Tool]] | None = None,
     live: Path | None = None,
     checkpoints: Callable[[SavedState], Checkpoints] | None = None,
+    note: Callable[[str], object] = warnings.warn,
 ) -> list[dict[str, float]]:
     """Trains `model` in place; returns one row of metrics per step (step, loss, learning_rate).
 
     scratch: folder for TRL's files.
-    tools: available tools of each conversation in OpenAI form; None: no tools.
+    tools: available tools of each conversation; None: no tools.
     live: file that gets the rows during training.
     checkpoints: saves checkpoints and resumes from the last; None: no checkpoints.
+    note: is told how many conversations are left out, if any are.
 
     Raises:
-        BadInput: a conversation exceeds the model's window, a batch does not divide, or nothing is learned.
+        BadInput: no conversation can be trained on (each exceeds the model's window, or its template cannot write it), a batch does not
+            divide, or nothing is learned.
         HeadraceError: weights are not finite, before or after any step.
     """
     sizes = batch_arguments(settings.batch_size, settings.micro_batch_size)
-    rows = _rows(tokenizer, conversations, tools, settings, longest=model.config.max_position_embeddings)
-    fillers = [{"input_ids": rows[0]["input_ids"][:2], "labels": [IGNORED, IGNORED]}] if processes() > 1 else []
+    rows = _rows(tokenizer, conversations, tools, settings, longest=model.config.max_position_embeddings, note=note)
+    if settings.pack_tokens is not None:
+        rows = pack(rows, settings.pack_tokens)
+    fillers = [_filler(rows[0])] if processes() > 1 else []
     order = Order([len(row["input_ids"]) for row in rows], settings.batch_size, len(rows) if fillers else None)
     saved = checkpoints(order) if checkpoints else None
     metrics = LiveMetrics(live, ("step", "loss", "learning_rate"))
@@ -94,9 +103,9 @@ def train_sft(
         model=model,
         args=SFTConfig(
             max_length=None,
+            padding_free=settings.pack_tokens is not None,
             **sizes,
-            **trainer_arguments(settings, seed, scratch, saved and saved.draft)
-            | {"gradient_checkpointing": settings.gradient_checkpointing},
+            **trainer_arguments(settings, seed, scratch, saved and saved.draft),
         ),
         train_dataset=Dataset.from_list([*rows, *fillers]),
         processing_class=tokenizer,
@@ -108,23 +117,49 @@ def train_sft(
     return metrics.rows(trainer.state)
 
 
+def pack(rows: Sequence[Mapping[str, list[int]]], most_tokens: int) -> list[dict[str, list[int]]]:
+    """Packs of rows, by TRL's best fit: `input_ids` and `labels` one after the other, and the rows' lengths in `seq_lengths`, by which
+    attention and positions begin anew at each row.
+
+    Raises:
+        BadInput: a row is longer than a pack.
+    """
+    if (longest := max(len(row["input_ids"]) for row in rows)) > most_tokens:
+        raise BadInput(f"pack_tokens is {most_tokens}, and a conversation of the split has {longest} tokens: set it to that or more")
+    packed = pack_dataset(Dataset.from_list(list(rows)), most_tokens, "bfd")
+    return [dict(row) for row in packed]
+
+
+def _filler(row: Mapping[str, list[int]]) -> dict[str, list[int]]:
+    """A row without labels."""
+    filler = {"input_ids": row["input_ids"][:2], "labels": [IGNORED, IGNORED]}
+    return filler | ({"seq_lengths": [2]} if "seq_lengths" in row else {})
+
+
 def _rows(
     tokenizer: Any,
     conversations: Sequence[Sequence[Message]],
-    tools: Sequence[Sequence[Mapping[str, JSON]]] | None,
+    tools: Sequence[Sequence[Tool]] | None,
     settings: SFTSettings,
     *,
     longest: int,
+    note: Callable[[str], object],
 ) -> list[dict[str, list[int]]]:
-    """Tokens and labels of the conversations with at least one learned turn."""
-    rule, template = LEFT_OUT[settings.leave_out], marking_template(tokenizer)
+    """Tokens and labels of the conversations that can be trained on and have at least one learned turn."""
+    rule, chat_format = LEFT_OUT[settings.leave_out], ChatFormat(tokenizer)
     offers = tools or [()] * len(conversations)
-    rows = []
-    for place, (messages, offered) in enumerate(zip(conversations, offers, strict=True), 1):
+    rows, left_out = [], Counter[str]()
+    for messages, offered in zip(conversations, offers, strict=True):
         try:
-            rows.append(learned_tokens(tokenizer, messages, rule, longest, tools=offered, template=template))
-        except BadInput as refused:
-            raise BadInput(f"conversation {place} of the split's {len(conversations)}: {refused}") from None
+            rows.append(learned_tokens(chat_format, messages, rule, longest, tools=offered))
+        except Unlearnable as refused:
+            left_out[str(refused)] += 1
+    if left_out:
+        reasons = "; ".join(f"{count:,} {reason}" for reason, count in left_out.most_common())
+        problem = f"of {len(conversations):,} conversations these cannot be trained on: {reasons}"
+        if not rows:
+            raise BadInput(f"{problem}; take a model with a longer window or another chat template, or other conversations")
+        note(f"{problem}; they are left out")
     rows = [row for row in rows if any(label != IGNORED for label in row["labels"])]
     if not rows:
         raise BadInput(f"not one turn of {len(conversations)} conversations is learned: leave_out is {settings.leave_out}")

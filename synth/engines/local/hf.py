@@ -10,8 +10,6 @@ give equal tokens, and a conversation that is continued later gives the same tok
 
 from __future__ import annotations
 
-import json
-import re
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -21,15 +19,14 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from storage.records import JSON, FunctionCall, Message, Tool, ToolCall
-from synth.engines.base import ChatAnswer, ChatRequest, EngineFailure, FinishReason
+from storage.records import Message, Tool
+from synth.engines.base import ChatAnswer, ChatRequest, FinishReason
+from synth.engines.local.chat_format import ChatFormat
 from synth.engines.local.model_folder import check_folder
 from synth.engines.local.qwen3 import Qwen3Decoder
 
 Reply = Callable[[int, ChatAnswer], Sequence[Message] | None]
 """(index of the request, answer) -> the next messages (tool results), or None if the conversation is over."""
-
-_PLACEHOLDER = "x"
 
 
 class _Decoder(Protocol):
@@ -103,6 +100,12 @@ def _noise(seed: int, length: int) -> np.ndarray:
     return np.random.Generator(np.random.Philox(key=seed % 2**128)).random(length)
 
 
+def _ends_of(model: Any) -> list[int]:
+    """The tokens that end an answer by the model's generation configuration."""
+    ends = model.generation_config.eos_token_id
+    return ends if isinstance(ends, list) else [] if ends is None else [ends]
+
+
 class HFEngine:
     """Chats with a model from a folder, or with a loaded model (the one in training).
 
@@ -131,65 +134,16 @@ class HFEngine:
         self.max_length: int = model.config.max_position_embeddings
         self._decoder: _Decoder = Qwen3Decoder(model) if is_fused and Qwen3Decoder.fits(model) else _TransformersDecoder(model)
         self._batch_rows = batch_rows
-        self._end: int = tokenizer.eos_token_id
-        self._end_text: str = tokenizer.eos_token
-        self._prompts: dict[tuple[tuple[Message, ...], tuple[str, ...]], list[int]] = {}
-        self._suffixes: dict[tuple[str, ...], list[int]] = {}
-        self._messages: dict[tuple[int, ...], Message] = {}
+        self.chat_format = ChatFormat(tokenizer, _ends_of(model))
         self._one_at_a_time = threading.Lock()
 
     @property
     def name(self) -> str:
         return f"hf:{self._path or self.policy_version}"
 
-    # ---- text and tokens -----------------------------------------------------------------------------------------------
-
     def prompt_ids(self, messages: tuple[Message, ...], tools: tuple[Tool, ...] = ()) -> list[int]:
         """The tokens of a conversation up to the next assistant message."""
-        key = (messages, tuple(tool.id for tool in tools))
-        ids = self._prompts.get(key)
-        if ids is None:
-            if len(self._prompts) > 20_000:
-                self._prompts.clear()
-            text = self._render([message.to_openai() for message in messages], [tool.to_openai() for tool in tools], generation=True)
-            ids = self._prompts[key] = self._encode(text)
-        return ids
-
-    def _render(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], *, generation: bool) -> str:
-        text: str = self.tokenizer.apply_chat_template(messages, tools=tools or None, tokenize=False, add_generation_prompt=generation)
-        return text
-
-    def _encode(self, text: str) -> list[int]:
-        ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
-        return ids
-
-    def _suffix_ids(self, messages: Sequence[Message]) -> list[int]:
-        """The tokens between the end of an assistant message and the next one, if `messages` come between."""
-        key = tuple(f"{message.role}:{message.content}" for message in messages)
-        ids = self._suffixes.get(key)
-        if ids is None:
-            if len(self._suffixes) > 20_000:
-                self._suffixes.clear()
-            before = [{"role": "user", "content": _PLACEHOLDER}, {"role": "assistant", "content": _PLACEHOLDER}]
-            head = self._render(before, [], generation=False)
-            head = head[: head.rindex(self._end_text) + len(self._end_text)]
-            whole = self._render([*before, *(message.to_openai() for message in messages)], [], generation=True)
-            if not whole.startswith(head):
-                raise EngineFailure(
-                    f"{self.name}: the chat template rewrites earlier messages when new ones are appended; use another template"
-                )
-            ids = self._suffixes[key] = self._encode(whole[len(head) :])
-        return ids
-
-    def _message(self, ids: list[int], first_call: int) -> Message:
-        key = (first_call, *ids)
-        message = self._messages.get(key)
-        if message is None:
-            if len(self._messages) > 20_000:
-                self._messages.clear()
-            text = self.tokenizer.decode(ids, skip_special_tokens=False).removesuffix(self._end_text)
-            message = self._messages[key] = parse_hermes(text, first_call=first_call)
-        return message
+        return self.chat_format.prompt_ids(messages, tools)
 
     # ---- chatting ------------------------------------------------------------------------------------------------------
 
@@ -253,16 +207,16 @@ class HFEngine:
     def _advance(self, row: _Row, index: int, reply: Reply) -> None:
         """If the last token ends the answer, asks `reply` for the next messages."""
         length = len(row.known) - row.turn
-        ended = row.known[-1] == self._end
+        ended = row.known[-1] in self.chat_format.ends
         if not ended and length < row.request.max_tokens and len(row.known) < self.max_length:
             return
         ids = row.known[row.turn :]
-        message = self._message(ids, row.calls)
+        message = self.chat_format.read(ids, row.calls)
         reason: FinishReason = "length" if not ended else "tool_calls" if message.tool_calls else "stop"
         prompt = tuple(row.known[: row.turn])
         answer = ChatAnswer(message, reason, tuple(ids), tuple(row.logprobs), row.turn, length, self.policy_version, prompt_ids=prompt)
         more = reply(index, answer)
-        suffix = self._suffix_ids(more) if more else []
+        suffix = self.chat_format.suffix_ids(message, more) if more else []
         if not more or len(row.known) + len(suffix) >= self.max_length:
             row.is_over = True
             return
@@ -270,43 +224,3 @@ class HFEngine:
         row.known += suffix
         row.logprobs = []
         row.turn = len(row.known)
-
-
-# ---- tool calls in text ------------------------------------------------------------------------------------------------
-
-_CALL = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
-_MAX_DEPTH = 64
-"""Deepest nesting of well-formed arguments; recursive readers would run out of stack below."""
-
-
-def parse_hermes(text: str, *, first_call: int = 0) -> Message:
-    """The assistant message in a text with Hermes tool calls. If a call is malformed, the whole text is content, without any call.
-
-    first_call: number of the first call id; ids are `call_0`, `call_1`, ... within a conversation.
-    """
-    calls: list[ToolCall] = []
-    for position, call_text in enumerate(_CALL.findall(text)):
-        try:
-            value = json.loads(call_text)
-            name, arguments = value["name"], json.dumps(value["arguments"], ensure_ascii=False)
-            is_sound = isinstance(name, str) and isinstance(value["arguments"], dict) and _depth(value["arguments"]) <= _MAX_DEPTH
-            f"{name}{arguments}".encode()
-        except (ValueError, KeyError, TypeError, RecursionError):
-            is_sound = False
-        if not is_sound:
-            return Message(role="assistant", content=text)
-        calls.append(ToolCall(id=f"call_{first_call + position}", function=FunctionCall(name=name, arguments=arguments)))
-    rest = _CALL.sub("", text).strip()
-    if not calls or "<tool_call>" in rest:
-        return Message(role="assistant", content=text.strip())
-    return Message(role="assistant", content=rest or None, tool_calls=tuple(calls))
-
-
-def _depth(value: JSON) -> int:
-    """How deep arrays and objects are nested."""
-    depth, layer = 0, [value]
-    while layer := [
-        item for outer in layer if isinstance(outer, (dict, list)) for item in (outer.values() if isinstance(outer, dict) else outer)
-    ]:
-        depth += 1
-    return depth

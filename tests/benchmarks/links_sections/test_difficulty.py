@@ -8,7 +8,7 @@ from collections.abc import Callable
 import polars as pl
 import pytest
 
-from benchmarks.links_sections.difficulty import DRAWS, ceiling, figures_of
+from benchmarks.links_sections.difficulty import DRAWS, KEYS, ceiling, figures_of
 from filters.certainty.difficulty_prior import task_groups
 from storage.records import Task
 from tests.synth.probed import drilled
@@ -37,6 +37,7 @@ def test_where_the_need_decides_the_prior_says_how_hard_a_task_is_and_permuted_o
     tasks, probed, unseen = halves()
     by_need = [drawn(half, lambda _, need: coin(need), k) for half, k in ((probed, 8), (unseen, DRAWS))]
     found = figures_of(tasks, *by_need, seed=0)
+    assert set(found) == set(KEYS)
     assert found["difficulty_spearman"] > 0.7
     assert abs(found["difficulty_spearman_permuted"]) < 0.15
     assert found["difficulty_spearman"] > found["difficulty_spearman_intent"] + 0.1
