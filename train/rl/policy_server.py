@@ -1,0 +1,171 @@
+"""Rollouts by a vLLM server that follows the policy in training.
+
+One idea: before each batch the server gets the trainer's weights, and after it the server sleeps, so trainer and server take turns on one
+GPU. The weights go through a model folder in the stage's scratch folder.
+A server with other weights than the trainer's is an error, never a batch. The server starts with random weights, and after every update
+the log-probabilities of a fixed text must equal those of the trainer's own forward pass: what no update reaches shows in the first.
+
+What it does not do: talk to vLLM (`synth/engines/vllm_tokens.py`), play (`train/rl/rollout_batches.py`), or correct the loss for the
+rounding of 16-bit weights, in which server and trainer differ a little: the metric `sampled_kl` has it.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from storage.errors import HeadraceError
+from storage.files import disk_errors
+from synth.engines.vllm import VLLMConfig, check_installed, has_gpu, serving
+from synth.engines.vllm_tokens import VLLMTokenEngine
+from train.spec import RLSettings
+from train.tiny import CHAT_TEMPLATE
+
+LOG = "vllm.log"
+"""The server's output, beside the stage's log."""
+MAX_CONVERSATIONS = 256
+"""Most answers that the server generates at once; further ones wait."""
+TOLERANCES = {torch.float32: 1e-3, torch.bfloat16: 0.1}
+"""Mean difference of a token's log-probability between server and trainer, in nats, above which it is not rounding; by the server's
+floats."""
+_NAME = "policy"
+_PROBE = (
+    "An agent books trains, answers questions about orders, and cancels nothing that it was not asked to. The user says: find order 4711, "
+    'tell me what it cost (12.50 or more?), then close it. <tool_call>{"name": "close_order", "arguments": {"order_id": "o17"}}</tool_call>'
+)
+
+
+class PolicyServer:
+    """A server that plays a model's rollouts.
+
+    Args:
+        model: the model in training.
+        engine: of a running server, whose weights it replaces.
+        scratch: folder for weights on their way.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, engine: VLLMTokenEngine, scratch: Path) -> None:
+        self._model, self.engine, self._weights = model, engine, scratch / "weights"
+        self._probe: list[int] = tokenizer(_PROBE, add_special_tokens=False)["input_ids"][: engine.max_length - 1]
+        engine.sleep()
+
+    @contextmanager
+    def awake(self) -> Iterator[None]:
+        """The engine has the model's present weights, for one batch. Outside, the server has freed its memory.
+
+        Raises:
+            EngineFailure: the server ended, or did not take the weights. HeadraceError: its weights are not the trainer's.
+        """
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        with disk_errors("handing weights to vLLM", self._weights):
+            write_served(self._model, self._weights)
+        self.engine.load_weights(self._weights)
+        shutil.rmtree(self._weights)
+        self._verify()
+        yield
+        self.engine.sleep()
+
+    def _verify(self) -> None:
+        """Compares the server's policy with the trainer's."""
+        served, own = torch.tensor(self.engine.token_logprobs(self._probe)), logprobs_of(self._model, self._probe)
+        difference, tolerance = float((served - own).abs().mean()), TOLERANCES[served_dtype()]
+        if not difference <= tolerance:  # or it is no number
+            raise HeadraceError(
+                f"vLLM does not play the policy in training: its log-probabilities differ by {difference:.3g} nats a token, where rounding "
+                f"explains {tolerance:g}; set rl.rollouts to hf, or use the version of vLLM that `make vllm` installs"
+            )
+
+
+@contextmanager
+def serve_policy(
+    settings: RLSettings, model: Any, tokenizer: Any, *, scratch: Path, folder: Path, config: VLLMConfig | None = None
+) -> Iterator[PolicyServer | None]:
+    """A server for the rollouts of a stage; None where our own engine plays them.
+
+    folder: of the stage; gets the server's log.
+    config: where vLLM is, and its start.
+
+    Raises:
+        BadInput: vLLM is to play and is not installed. HeadraceError: the server did not start; the message has the end of its log.
+    """
+    start, served = scratch / "served", config or VLLMConfig(model=_NAME)
+    if not is_served(settings, tokenizer, served):
+        yield None
+        return
+    with disk_errors("handing weights to vLLM", start):
+        write_served(model, start)
+        tokenizer.save_pretrained(start)
+    at_once = min(settings.tasks_a_step * settings.draws, MAX_CONVERSATIONS)
+    chosen = {"model": str(start), "tool_parser": None, "max_num_seqs": at_once, "is_trained": True, "flags": _flags(settings)}
+    with ExitStack() as stack:
+        server = stack.enter_context(serving(served.model_copy(update=chosen), folder / LOG))
+        shutil.rmtree(start)
+        engine = VLLMTokenEngine(server, str(start), tokenizer, in_flight=at_once, policy_version=folder.name)
+        yield PolicyServer(model, tokenizer, stack.enter_context(engine), scratch)
+
+
+def is_served(settings: RLSettings, tokenizer: Any, config: VLLMConfig) -> bool:
+    """Whether vLLM plays the rollouts on this machine. Raises BadInput if it is to play and is not installed."""
+    if settings.rollouts == "vllm":
+        check_installed(config)
+        return True
+    is_wanted = settings.rollouts == "auto" and not settings.staleness and tokenizer.chat_template != CHAT_TEMPLATE
+    return is_wanted and has_gpu() and config.python.exists()
+
+
+def _flags(settings: RLSettings) -> tuple[str, ...]:
+    """On a GPU: the floats, the share of its memory, and as long a context as fits there."""
+    if not has_gpu():
+        return ()
+    return ("--dtype", "bfloat16", "--gpu-memory-utilization", str(settings.vllm_memory_share), "--max-model-len", "auto")
+
+
+# ---- weights -------------------------------------------------------------------------------------------------------------------------
+
+
+def served_dtype() -> torch.dtype:
+    """The floats that the server computes in on this machine."""
+    return torch.bfloat16 if has_gpu() else torch.float32
+
+
+def logprobs_of(model: Any, ids: list[int]) -> torch.Tensor:
+    """Log-probability of each token after the first, at temperature 1, by the model's own forward pass."""
+    was_training = model.training
+    model.eval()
+    with torch.no_grad():
+        logits = model(torch.tensor([ids], device=model.device)).logits[0, :-1].float().cpu()
+    model.train(was_training)
+    return torch.log_softmax(logits, dim=-1).gather(1, torch.tensor(ids[1:])[:, None])[:, 0]
+
+
+def write_served(model: Any, folder: Path) -> None:
+    """Writes a model folder for vLLM, without tokenizer; adapters are merged into the weights, the model stays as it is.
+
+    On a CPU, a head that shares the weights of the embeddings is also written by itself: there vLLM keeps a copy of the head, which an update
+    of the embeddings does not reach.
+    """
+    base, dtype = getattr(model, "get_base_model", lambda: model)(), served_dtype()
+    weights = {name: tensor.detach().to(dtype) for name, tensor in merged_weights(base).items()}
+    base.save_pretrained(folder, state_dict=weights)
+    config = json.loads((folder / "config.json").read_text())
+    if config.get("tie_word_embeddings") and not has_gpu():
+        save_file({"lm_head.weight": base.get_output_embeddings().weight.detach().clone()}, folder / "lm_head.safetensors")
+        (folder / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": False}))
+
+
+def merged_weights(base: Any) -> dict[str, torch.Tensor]:
+    """The weights of a model by their names without adapters; those of layers with LoRA adapters have these added."""
+    weights = {name.replace(".base_layer.", "."): tensor for name, tensor in base.state_dict().items() if ".lora_" not in name}
+    with torch.no_grad():
+        for name, layer in base.named_modules():
+            for adapter in getattr(layer, "active_adapters", ()) if hasattr(layer, "get_delta_weight") else ():
+                weights[f"{name}.weight"] = weights[f"{name}.weight"] + layer.get_delta_weight(adapter)
+    return weights
