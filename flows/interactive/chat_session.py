@@ -24,6 +24,7 @@ from flows.interactive.world_repl import Need, WorldSession, draw_need, draw_tas
 from storage.errors import BadInput
 from storage.records import CODE_TOOL, JSON, Language, Message, Task, Tool, is_error
 from synth.engines.base import ChatAnswer, ChatRequest, Engine
+from synth.engines.local.call_texts import is_broken_call
 from synth.rollouts.episode import MAX_TOKENS, MAX_TURNS, request_seed
 from synth.sandbox import SandboxError
 from synth.sandbox.safe_text import safe_text
@@ -248,8 +249,7 @@ class Chat:
     def _stop_reason(self, answer: ChatAnswer) -> str:
         if answer.finish_reason == "length":
             return "window" if answer.completion_tokens < self.settings.answer_tokens else "tokens"
-        is_text = not answer.message.tool_calls
-        return "malformed" if is_text and "<tool_call>" in (answer.message.content or "") else ""
+        return "malformed" if is_broken_call(answer.message) else ""
 
     def _execute_calls(self, message: Message) -> list[Message]:
         results = []

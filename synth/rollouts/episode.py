@@ -22,6 +22,7 @@ from typing import Protocol, runtime_checkable
 from storage.records import Cost, Message, Outcome, Rollout, SampledTurn, Task, Tool, content_id
 from synth.conversations.conversation_play import ConversationPlay, blueprint_of
 from synth.engines.base import ChatAnswer, ChatRequest, Engine, EngineFailure, side_by_side
+from synth.engines.local.call_texts import is_broken_call
 from synth.tasks.verify import Verdict, judge
 from synth.worlds import WORLDS
 from synth.worlds.base import World
@@ -123,7 +124,7 @@ class Episode:
         if answer.finish_reason == "length":
             return self._end_as_policy_failure("ended_in_time")
         if not message.tool_calls:
-            if "<tool_call>" in (message.content or ""):
+            if is_broken_call(message):
                 return self._end_as_policy_failure("well_formed")
             return self._judge() if self.task.conversation is None else self._end_turn()
         if self._turn_steps >= self.max_turns:

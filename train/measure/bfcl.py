@@ -22,6 +22,7 @@ from storage.records import Call, Message, Outcome, ToolCall, canonical_json, co
 from storage.store import Store, part_id
 from storage.tables import TABLES
 from synth.engines.base import ChatRequest, Engine, EngineFailure, is_dead, side_by_side
+from synth.engines.local.call_texts import is_broken_call
 from synth.intervals import wilson
 from synth.roles.base import ToolsFailed
 from synth.rollouts.draws import RETRIES
@@ -152,7 +153,7 @@ def _take_turn(engine: Engine, session: Session, turn: Turn, world: BFCLWorld, m
         if answer.finish_reason == "length":
             return session.fail("ended_in_time")
         if not answer.message.tool_calls:
-            return session.fail("well_formed") if "<tool_call>" in (answer.message.content or "") else None
+            return session.fail("well_formed") if is_broken_call(answer.message) else None
         for call in answer.message.tool_calls:
             arguments = parse_arguments(call.function.arguments)
             if arguments is None:

@@ -1,41 +1,52 @@
 """From the text of an answer to a message: the calls that a model wrote, in the form of its family.
 
-Any text gives one message that can be stored. What it does not do: tokens and templates (`synth/engines/local/chat_format.py`).
+One idea: a family is one reader. The template of a model shows its family by a probe call (`synth/engines/local/chat_format.py`); no name
+of a model is looked at. Any text gives one message that can be stored: where a call is malformed, the whole text is content, without calls.
+What a model thinks (`<think>`, harmony's channel `analysis`) is no part of the message.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from storage.records import JSON, FunctionCall, Message, ToolCall
 
-_CALL = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
 _MAX_DEPTH = 64
 """Deepest nesting of well-formed arguments; recursive readers would run out of stack below."""
+_MARKS = ("<tool_call>", "<|python_tag|>", "[TOOL_CALLS]", "<|message|>", " to=functions.")
 
 
-def parse_hermes(text: str, *, first_call: int = 0) -> Message:
-    """The assistant message in a text with Hermes tool calls. If a call is malformed, the whole text is content, without any call.
+class Reader(Protocol):
+    """Reads an answer, without the token that ends it.
 
     first_call: number of the first call id; ids are `call_0`, `call_1`, ... within a conversation.
     """
-    calls: list[ToolCall] = []
-    for position, call_text in enumerate(_CALL.findall(text)):
-        try:
-            value = json.loads(call_text)
-            name, arguments = value["name"], json.dumps(value["arguments"], ensure_ascii=False)
-            is_sound = isinstance(name, str) and isinstance(value["arguments"], dict) and _depth(value["arguments"]) <= _MAX_DEPTH
-            f"{name}{arguments}".encode()
-        except (ValueError, KeyError, TypeError, RecursionError):
-            is_sound = False
-        if not is_sound:
+
+    def __call__(self, text: str, *, first_call: int = 0) -> Message: ...
+
+
+def is_broken_call(message: Message) -> bool:
+    """Whether a message without calls has the marks of one in its text."""
+    text = message.content or ""
+    return not message.tool_calls and (any(mark in text for mark in _MARKS) or text.startswith('{"name":'))
+
+
+def _message(calls: Sequence[tuple[JSON, JSON]], content: str, text: str, first_call: int) -> Message:
+    """The message of these names and arguments; `text` as content if one of them is unsound."""
+    read: list[ToolCall] = []
+    for number, (name, arguments) in enumerate(calls, first_call):
+        if not isinstance(name, str) or not isinstance(arguments, dict) or _depth(arguments) > _MAX_DEPTH:
             return Message(role="assistant", content=text)
-        calls.append(ToolCall(id=f"call_{first_call + position}", function=FunctionCall(name=name, arguments=arguments)))
-    rest = _CALL.sub("", text).strip()
-    if not calls or "<tool_call>" in rest:
-        return Message(role="assistant", content=text.strip())
-    return Message(role="assistant", content=rest or None, tool_calls=tuple(calls))
+        written = json.dumps(arguments, ensure_ascii=False)
+        try:
+            f"{name}{written}".encode()
+        except UnicodeEncodeError:
+            return Message(role="assistant", content=text)
+        read.append(ToolCall(id=f"call_{number}", function=FunctionCall(name=name, arguments=written)))
+    return Message(role="assistant", content=content.strip() or None, tool_calls=tuple(read))
 
 
 def _depth(value: JSON) -> int:
@@ -46,3 +57,102 @@ def _depth(value: JSON) -> int:
     ]:
         depth += 1
     return depth
+
+
+# ---- Hermes: Qwen2.5, Qwen3, Hermes, the tiny policy ------------------------------------------------------------------------------
+
+_HERMES = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
+_THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
+
+
+def parse_hermes(text: str, *, first_call: int = 0) -> Message:
+    """`<tool_call>{"name": .., "arguments": {..}}</tool_call>`, any number of them, with words around."""
+    text = _THOUGHT.sub("", text)
+    calls = []
+    for written in _HERMES.findall(text):
+        try:
+            value = json.loads(written)
+            calls.append((value["name"], value["arguments"]))
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return Message(role="assistant", content=text)
+    rest = _HERMES.sub("", text)
+    if not calls or "<tool_call>" in rest:
+        return Message(role="assistant", content=text.strip())
+    return _message(calls, rest, text, first_call)
+
+
+# ---- Llama 3 ------------------------------------------------------------------------------------------------------------------------
+
+_LLAMA = re.compile(r"\A\s*(?:<\|python_tag\|>\s*)?(\{.*\})\s*\Z", re.DOTALL)
+
+
+def parse_llama(text: str, *, first_call: int = 0) -> Message:
+    """`{"name": .., "parameters": {..}}`, one alone; after `<|python_tag|>` or without it."""
+    match = _LLAMA.match(text)
+    try:
+        value = json.loads(match[1]) if match else None
+        if isinstance(value, dict) and value.keys() >= {"name", "parameters"}:
+            return _message([(value["name"], value["parameters"])], "", text, first_call)
+    except (ValueError, RecursionError):
+        pass
+    return Message(role="assistant", content=text.strip())
+
+
+# ---- Mistral ------------------------------------------------------------------------------------------------------------------------
+
+_MISTRAL = "[TOOL_CALLS]"
+_NAMED = re.compile(r"\s*([^\s\[\]{}]+)(?:\[CALL_ID\]\w+)?\[ARGS\]\s*")
+
+
+def parse_mistral(text: str, *, first_call: int = 0) -> Message:
+    """`[TOOL_CALLS] [{"name": .., "arguments": {..}}, ..]`, or `[TOOL_CALLS]name[ARGS]{..}` for each call; words may stand before."""
+    content, mark, written = text.partition(_MISTRAL)
+    if not mark:
+        return Message(role="assistant", content=text.strip())
+    try:
+        named = _NAMED.match(written)
+        listed = json.loads(written) if named is None else []
+        calls = [(one["name"], one["arguments"]) for one in listed] if named is None else _named_calls(written)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        calls = []
+    return _message(calls, content, text, first_call) if calls else Message(role="assistant", content=text)
+
+
+def _named_calls(written: str) -> list[tuple[JSON, JSON]]:
+    calls = []
+    for part in written.split(_MISTRAL):
+        named = _NAMED.match(part)
+        if named is None:
+            raise ValueError("no name")
+        calls.append((named[1], json.loads(part[named.end() :])))
+    return calls
+
+
+# ---- harmony: gpt-oss ----------------------------------------------------------------------------------------------------------------
+
+_PART = re.compile(r"\A(?P<header>[^{}]*?)<\|message\|>(?P<body>.*?)(?:<\|end\|>)?\Z", re.DOTALL)
+_RECIPIENT = re.compile(r"to=functions\.([^\s<]+)")
+
+
+def parse_harmony(text: str, *, first_call: int = 0) -> Message:
+    """Messages to channels: what is sent to `functions.NAME` is a call, what is said in `analysis` is left out, all else is content."""
+    parts = [_PART.match(part) for part in text.split("<|start|>assistant")]
+    said: list[str] = []
+    calls = []
+    for part in parts:
+        if part is None:
+            return Message(role="assistant", content=text.strip())
+        if recipient := _RECIPIENT.search(part["header"]):
+            try:
+                calls.append((recipient[1], json.loads(part["body"])))
+            except (ValueError, RecursionError):
+                return Message(role="assistant", content=text)
+        elif "<|channel|>analysis" not in part["header"]:
+            said.append(part["body"].strip())
+    if not calls:
+        return Message(role="assistant", content="\n".join(said))
+    return _message(calls, "\n".join(said), text, first_call)
+
+
+READERS: Mapping[str, Reader] = {"hermes": parse_hermes, "llama": parse_llama, "mistral": parse_mistral, "harmony": parse_harmony}
+"""A family's name -> its reader."""
