@@ -37,13 +37,14 @@ class VLLMTokenEngine:
     Args:
         server: started with `VLLMConfig.is_trained`, if its weights are to be replaced.
         model: its name, as the server calls it.
+        chat_format: of the model.
         in_flight: answers that are generated at once.
         policy_version: stored with every answer.
     """
 
-    def __init__(self, server: Server, model: str, tokenizer: Any, *, in_flight: int, policy_version: str = "") -> None:
+    def __init__(self, server: Server, model: str, chat_format: ChatFormat, *, in_flight: int, policy_version: str = "") -> None:
         self._model, self._running, self.policy_version = model, server, policy_version
-        self.chat_format = ChatFormat(tokenizer)
+        self.chat_format = chat_format
         self._background = Background(self.name)
         self._server = self._background.run(self._connect(in_flight))
         served = self._get("v1/models")["data"]

@@ -23,6 +23,8 @@ from safetensors.torch import save_file
 
 from storage.errors import HeadraceError
 from storage.files import disk_errors
+from synth.engines.local.chat_format import ChatFormat
+from synth.engines.local.hf import ends_of
 from synth.engines.vllm import VLLMConfig, check_installed, has_gpu, serving
 from synth.engines.vllm_tokens import VLLMTokenEngine
 from train.spec import RLSettings
@@ -108,7 +110,8 @@ def serve_policy(
     with ExitStack() as stack:
         server = stack.enter_context(serving(served.model_copy(update=chosen), folder / LOG))
         shutil.rmtree(start)
-        engine = VLLMTokenEngine(server, str(start), tokenizer, in_flight=at_once, policy_version=folder.name)
+        chat_format = ChatFormat(tokenizer, ends_of(model))
+        engine = VLLMTokenEngine(server, str(start), chat_format, in_flight=at_once, policy_version=folder.name)
         yield PolicyServer(model, tokenizer, stack.enter_context(engine), scratch)
 
 
@@ -149,8 +152,8 @@ def logprobs_of(model: Any, ids: list[int]) -> torch.Tensor:
 def write_served(model: Any, folder: Path) -> None:
     """Writes a model folder for vLLM, without tokenizer; adapters are merged into the weights, the model stays as it is.
 
-    On a CPU, a head that shares the weights of the embeddings is also written by itself: there vLLM keeps a copy of the head, which an update
-    of the embeddings does not reach.
+    On a CPU, a head that shares the weights of the embeddings is also written by itself: there vLLM keeps a copy of the head, which an
+    update of the embeddings does not reach.
     """
     base, dtype = getattr(model, "get_base_model", lambda: model)(), served_dtype()
     weights = {name: tensor.detach().to(dtype) for name, tensor in merged_weights(base).items()}
