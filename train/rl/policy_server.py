@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 
 from storage.errors import HeadraceError
 from storage.files import disk_errors
@@ -152,15 +151,19 @@ def logprobs_of(model: Any, ids: list[int]) -> torch.Tensor:
 def write_served(model: Any, folder: Path) -> None:
     """Writes a model folder for vLLM, without tokenizer; adapters are merged into the weights, the model stays as it is.
 
-    On a CPU, a head that shares the weights of the embeddings is also written by itself: there vLLM keeps a copy of the head, which an
-    update of the embeddings does not reach.
+    On a CPU, a head that shares the weights of the embeddings is written as weights of its own: there vLLM keeps a copy of the head, which
+    an update of the embeddings does not reach.
     """
     base, dtype = getattr(model, "get_base_model", lambda: model)(), served_dtype()
-    weights = {name: tensor.detach().to(dtype) for name, tensor in merged_weights(base).items()}
+    is_untied = bool(base.config.tie_word_embeddings) and not has_gpu()
+    converted: dict[object, torch.Tensor] = {}
+    weights = {}
+    for name, tensor in merged_weights(base).items():
+        place = name if is_untied else (tensor.data_ptr(), tensor.shape)  # shared weights stay shared, and are written once
+        weights[name] = converted.setdefault(place, tensor.to(dtype, copy=is_untied))
     base.save_pretrained(folder, state_dict=weights)
-    config = json.loads((folder / "config.json").read_text())
-    if config.get("tie_word_embeddings") and not has_gpu():
-        save_file({"lm_head.weight": base.get_output_embeddings().weight.detach().clone()}, folder / "lm_head.safetensors")
+    if is_untied:
+        config = json.loads((folder / "config.json").read_text())
         (folder / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": False}))
 
 
