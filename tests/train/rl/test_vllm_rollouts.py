@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.vllm, pytest.mark.usefixtures("in_process")]
 ROOT = Path(__file__).resolve().parents[3]
 SHAPE = SMALL.model_copy(update={"width": 64})
 """Heads of 32, the smallest that vLLM has a kernel for on a CPU."""
-TEMPERATURE = 1.0
+TEMPERATURE = 0.8
 
 
 @dataclass
@@ -87,7 +87,17 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
         patch.chdir(ROOT)
         patch.setattr(train.rl.rl, "play_batch", played)
         patch.setattr(PolicyServer, "_verify", lambda self: served.append(self) or verify(self))
-        run(make(seen.folder, rollouts="vllm", max_steps=2, temperature=TEMPERATURE, reward="shuffled", checkpoint_steps=0))
+        run(
+            make(
+                seen.folder,
+                rollouts="vllm",
+                max_steps=2,
+                temperature=TEMPERATURE,
+                reward="shuffled",
+                learning_rate=5e-3,
+                checkpoint_steps=0,
+            )
+        )
     return seen
 
 
