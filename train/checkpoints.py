@@ -74,8 +74,8 @@ class Checkpoints(TrainerCallback):
         with disk_errors("saving a checkpoint", self._folder):
             (draft / _STAGE_STATE).write_text(json.dumps({"made_by": self._made_by, "running": self._running.state()}))
             self._also(draft)
-            for path in draft.iterdir():
-                sync_file(path)
+            for path in draft.rglob("*"):
+                (sync_dir if path.is_dir() else sync_file)(path)
             sync_dir(draft)
             draft.rename(whole)
             sync_dir(self._folder)

@@ -1,6 +1,6 @@
 """Arguments for TRL's trainers that fit the device.
 
-On a CPU: fp32 (bf16 is emulated and four times slower), no gradient checkpointing. On a GPU: bf16. Always: no reports, no saving and no
+Precision `auto` is fp32 on a CPU (bf16 is emulated there and four times slower) and bf16 on a GPU. Always: no reports, no saving and no
 progress bars by TRL; a NaN loss is logged as NaN. Several processes (`accelerate launch`, `torchrun`) share a batch.
 """
 
@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from storage.errors import BadInput
-from train.spec import RLSettings, SFTSettings
+from train.sharding import is_sharded, join_processes, sharding_arguments
+from train.spec import ModelSettings, Precision, RLSettings, SFTSettings
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_PLAIN = ModelSettings()
 
 
 def processes() -> int:
@@ -45,18 +47,35 @@ def settle() -> None:
     disable_progress_bar()
     keep_freed_memory()
     torch.set_num_threads(1)
+    if is_sharded():
+        join_processes()
     torch.use_deterministic_algorithms(not torch.cuda.is_available())
 
 
-def device_arguments() -> dict[str, Any]:
+def uses_bf16(precision: Precision) -> bool:
+    """Whether forward and backward passes compute in bf16 on this machine."""
+    import torch
+
+    return torch.cuda.is_available() if precision == "auto" else precision == "bf16"
+
+
+def autocast(precision: Precision) -> Any:
+    """A context in which a model computes as in training."""
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.autocast(device, dtype=torch.bfloat16, enabled=uses_bf16(precision))
+
+
+def device_arguments(settings: ModelSettings = _PLAIN) -> dict[str, Any]:
     """Arguments for the device of this machine."""
     import torch
 
     has_gpu = torch.cuda.is_available()
     return {
         "use_cpu": not has_gpu,
-        "bf16": has_gpu,
-        "gradient_checkpointing": False,
+        "bf16": uses_bf16(settings.precision),
+        "gradient_checkpointing": settings.gradient_checkpointing,
         "report_to": [],
         "save_strategy": "no",
         "disable_tqdm": True,
@@ -109,7 +128,8 @@ def trainer_arguments(
     updates = settings.max_steps * updates_a_step
     saving = {"save_strategy": "steps", "save_steps": settings.checkpoint_steps * updates_a_step} if draft else {}
     return {
-        **device_arguments(),
+        **device_arguments(settings),
+        **sharding_arguments(),
         **saving,
         **linear_schedule(settings.learning_rate, settings.warmup_steps * updates_a_step, settings.final_rate_share, updates),
         "output_dir": str(draft or scratch),

@@ -16,7 +16,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -31,9 +31,11 @@ from storage.store import Store
 from synth.engines.local.model_folder import check_folder
 from synth.worlds import WORLDS
 from synth.worlds.stored_worlds import register_stored
+from train.adapters import add_adapters, merge_adapters, without_wrapper
 from train.child_process import dying_with_parent
-from train.device import is_main, processes, settle
+from train.device import is_main, processes, settle, uses_bf16
 from train.rl.task_sampler import routed_tasks
+from train.sharding import is_sharded, whole_weights
 from train.spec import CHECKPOINTS, METRICS, StageSpec
 
 
@@ -52,18 +54,31 @@ def run(spec: StageSpec) -> dict[str, Any]:
     register_stored(store)
     items = load_split(store, spec.release_id, spec.split)
     model, tokenizer = _policy(spec, items)
+    if spec.settings.lora is not None:
+        model = add_adapters(model, spec.settings.lora, spec.seed)
     folder = spec.model_out.parent
     with disk_errors("training", folder):
         with tempfile.TemporaryDirectory(prefix="headrace-stage-") as scratch:
             metrics = _train(spec, store, model, tokenizer, items, Path(scratch))
+        weights = whole_weights(model) if is_sharded() else None
         if not is_main():
             return {}
+        model = merge_adapters(model if weights is None else _unsharded(model, spec, weights))
         _write_lines(folder / METRICS, metrics)
         _put_in_place(model, tokenizer, spec.model_out)
         result = {"weights_hash": weights_hash(spec.model_out), "metrics": _summary(metrics), "code_hash": _code()}
         replace_atomically(folder / "result.json", lambda path: path.write_text(json.dumps(result)) and None)
     shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
     return result
+
+
+def _unsharded(model: Any, spec: StageSpec, weights: Mapping[str, Any]) -> Any:
+    """A model on the CPU like a sharded one, with these weights."""
+    plain = type(without_wrapper(model))(model.config)
+    if spec.settings.lora is not None:
+        plain = add_adapters(plain, spec.settings.lora, spec.seed)
+    plain.load_state_dict(weights)
+    return plain
 
 
 def _put_in_place(model: Any, tokenizer: Any, folder: Path) -> None:
@@ -101,7 +116,8 @@ def _policy(spec: StageSpec, items: Sequence[ReleasedItem]) -> tuple[Any, Any]:
     from train import tiny
 
     if spec.model_in is not None:
-        return _load(spec.model_in)
+        is_frozen = spec.settings.lora is not None
+        return _load(spec.model_in, in_bf16=is_frozen and uses_bf16(spec.settings.precision))
     if unknown := [name for name in spec.worlds if name not in WORLDS]:
         raise BadInput(f"stage {spec.name} names worlds that neither Headrace nor the store has: {', '.join(unknown)}")
     texts = [tiny.render(item.conversation.messages) for item in items if item.conversation]
@@ -110,8 +126,8 @@ def _policy(spec: StageSpec, items: Sequence[ReleasedItem]) -> tuple[Any, Any]:
     return tiny.build_model(spec.tiny, tokenizer, spec.seed), tokenizer
 
 
-def _load(folder: Path) -> tuple[Any, Any]:
-    """Loads model and tokenizer.
+def _load(folder: Path, *, in_bf16: bool) -> tuple[Any, Any]:
+    """Loads model and tokenizer; weights that are trained are held in fp32, whatever the passes compute in.
 
     Raises:
         BadInput: a file is missing or damaged.
@@ -121,7 +137,9 @@ def _load(folder: Path) -> tuple[Any, Any]:
 
     check_folder(folder)
     try:
-        model, loading_info = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
+        model, loading_info = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.bfloat16 if in_bf16 else torch.float32, output_loading_info=True
+        )
         tokenizer = AutoTokenizer.from_pretrained(folder)
     except Exception as error:  # each library has its own errors
         if _is_out_of_memory(error):

@@ -21,6 +21,7 @@ LossName = Literal["lite_ppo", "grpo", "dapo", "dr_grpo", "gspo", "rft"]
 RatioName = Literal["token", "sequence", "unweighted"]
 CreditName = Literal["uniform", "errors_unrewarded"]
 AggregateName = Literal["mean", "least"]
+Precision = Literal["auto", "fp32", "bf16"]
 ScorerName = Literal["success", "graded", "grounded", "plan", "fidelity", "presentation"]
 _Weight = Annotated[float, Field(gt=0)]
 
@@ -44,10 +45,34 @@ class TinyConfig(BaseModel):
         return self
 
 
-class SFTSettings(BaseModel):
-    """Hyper-parameters of a supervised stage; the defaults suit the tiny policy."""
+class LoRASettings(BaseModel):
+    """Low-rank adapters on all linear layers (LoRA, arXiv 2106.09685). They are trained instead of the weights, and merged into them at the
+    end of the stage."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    rank: int = Field(default=32, ge=1, description="Rank of each adapter.")
+    alpha: int = Field(default=64, ge=1, description="An adapter's product is multiplied by alpha / rank.")
+
+
+class ModelSettings(BaseModel):
+    """How the weights are held and trained, whatever the algorithm."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    precision: Precision = Field(
+        default="auto", description="Arithmetic of forward and backward passes; auto: bf16 on a GPU, fp32 on a CPU."
+    )
+    lora: LoRASettings | None = Field(
+        default=None, description="Low-rank adapters to train instead of all weights: less memory; null: all weights."
+    )
+    gradient_checkpointing: bool = Field(
+        default=False, description="Whether activations are computed again in the backward pass instead of kept: slower, less memory."
+    )
+
+
+class SFTSettings(ModelSettings):
+    """Hyper-parameters of a supervised stage; the defaults suit the tiny policy."""
 
     max_steps: int = Field(default=150, ge=1, description="Most optimiser steps.")
     batch_size: int = Field(default=16, ge=1, description="Conversations in a step, over all processes.")
@@ -58,8 +83,10 @@ class SFTSettings(BaseModel):
         default="erred",
         description="Assistant turns that are context but not learned: none, or (erred) those whose call was answered by an error.",
     )
-    gradient_checkpointing: bool = Field(
-        default=False, description="Whether activations are computed again in the backward pass instead of kept: slower, less memory."
+    pack_tokens: int | None = Field(
+        default=None,
+        ge=2,
+        description="Most tokens of a pack of conversations; batch_size and micro_batch_size then count packs; null: no packs.",
     )
     checkpoint_steps: int = Field(
         default=0, ge=0, description="Steps between two checkpoints, from which a killed stage continues; 0: it starts again."
@@ -84,10 +111,8 @@ class SFTSettings(BaseModel):
         return self
 
 
-class RLSettings(BaseModel):
+class RLSettings(ModelSettings):
     """Hyper-parameters of an RL stage; the defaults suit the tiny policy."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     max_steps: int = Field(default=200, ge=1, description="Steps; each makes and learns from a batch of fresh rollouts.")
     tasks_a_step: int = Field(default=8, ge=1, description="Fresh tasks in a step.")
@@ -201,6 +226,8 @@ class StageSpec(BaseModel):
         other = "rl" if self.algorithm == "sft" else "sft"
         if getattr(self, other) is not None:
             raise ValueError(f"a stage with algorithm {self.algorithm} has no use for the section `{other}`")
+        if self.settings.lora is not None and self.model_in is None:
+            raise ValueError("lora adapts a policy that there is already: name a model to begin with, or set lora to null")
         if self.model_in == self.model_out:
             raise ValueError("model_out is model_in: a stage that is killed needs the policy that it came from; name another folder")
         if self.rl is not None and self.rl.beta and self.model_in is None:

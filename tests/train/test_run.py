@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from storage.errors import BadInput
 from storage.releases.release import ReleaseItem, make_release
@@ -336,7 +338,7 @@ def test_a_stage_that_the_kernel_killed_says_what_to_do(make_spec, tmp_path, mon
 # ---- several processes ---------------------------------------------------------------------------------------------------
 
 
-def together(folder: Path, spec: StageSpec, processes: int) -> subprocess.CompletedProcess[str]:
+def together(folder: Path, spec: StageSpec, processes: int, **environment: str) -> subprocess.CompletedProcess[str]:
     """The stage as `torchrun` runs it, on this machine's CPU; every process says how many they are.
 
     `accelerate launch --cpu --num_processes 2` would start one process.
@@ -344,9 +346,17 @@ def together(folder: Path, spec: StageSpec, processes: int) -> subprocess.Comple
     folder.mkdir(parents=True)
     (folder / "given.json").write_text(spec.model_dump_json())
     entry = folder.with_suffix(".py")
-    entry.write_text("import sys, train.device, train.run\nprint('of', train.device.processes())\nsys.exit(train.run.main(sys.argv[1:]))")
+    entry.write_text(
+        "import sys, train.device, train.run, train.sharding\nprint('of', train.device.processes())\nplain = train.run.whole_weights\n"
+        "def whole_weights(model):\n"
+        "    if all(hasattr(weight, 'placements') for weight in model.parameters()):\n"
+        "        print('holds a part of the weights')\n"
+        "    return plain(model)\n"
+        "train.run.whole_weights = whole_weights\nsys.exit(train.run.main(sys.argv[1:]))"
+    )
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(processes), "--standalone", str(entry)]
-    return subprocess.run([*command, str(folder / "given.json")], capture_output=True, text=True, check=False, timeout=300)
+    variables = os.environ | environment
+    return subprocess.run([*command, str(folder / "given.json")], capture_output=True, text=True, check=False, timeout=300, env=variables)
 
 
 @pytest.mark.slow
@@ -364,6 +374,27 @@ def test_two_processes_share_a_batch_and_leave_what_one_would_have_left(make_spe
     assert len(losses[0]) == settings.max_steps
     assert losses[1] == pytest.approx(losses[0], rel=1e-3)
     assert sorted(path.name for path in both.iterdir()) == ["given.json", "metrics.jsonl", "model", "result.json"]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("in_process")
+def test_two_processes_with_a_part_of_the_weights_each_train_as_one_does(make_spec, stage, tmp_path):
+    """Given FSDP2 over two, as `accelerate launch --use_fsdp` sets it, then the losses are those of one process up to rounding, no process
+    held all weights, and the policy is whole."""
+    settings = SFT.model_copy(update={"batch_size": 2, "max_steps": 5})
+    alone, both = tmp_path / "alone", tmp_path / "both"
+    policy = stage[0] / "model"
+    run(make_spec(alone, sft=settings, model_in=policy))
+    spec = make_spec(both, sft=settings.model_copy(update={"checkpoint_steps": 2}), model_in=policy)
+    ended = together(both, spec, 2, ACCELERATE_USE_FSDP="true")
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    losses = [[json.loads(line)["loss"] for line in (folder / "metrics.jsonl").read_text().splitlines()] for folder in (alone, both)]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
+    weights = [load_file(folder / "model" / "model.safetensors") for folder in (alone, both)]
+    assert weights[0].keys() == weights[1].keys()
+    for name, tensor in weights[0].items():
+        torch.testing.assert_close(weights[1][name], tensor, atol=1e-4, rtol=1e-3)
+    assert ended.stdout.count("holds a part of the weights\n") == 2
 
 
 @pytest.mark.slow

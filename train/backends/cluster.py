@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -34,6 +34,10 @@ class ClusterConfig(BaseModel):
     nodes: int = Field(1, ge=1, description="Nodes of an SFT stage; RL uses one.")
     gpus_per_node: int = Field(
         0, ge=0, description="GPUs of each node; with several in all, `accelerate launch` starts the stage. RL uses one."
+    )
+    sharding: Literal["none", "fsdp"] = Field(
+        "none",
+        description="What each of several GPUs of an SFT stage holds: all weights (none), or a part of them (fsdp: FSDP2).",
     )
     cpus: float = Field(1.0, gt=0, description="CPU cores of each node.")
     resources: dict[str, float] = Field(default_factory=dict, description="Custom Ray resources that each node must provide.")
@@ -90,6 +94,8 @@ class ClusterConfig(BaseModel):
     def _check_combination(self) -> ClusterConfig:
         if self.nodes > 1 and not self.gpus_per_node:
             raise ValueError("several nodes need gpus_per_node: a stage is spread over GPUs")
+        if self.sharding != "none" and self.nodes * self.gpus_per_node < 2:
+            raise ValueError("sharding divides the weights among several GPUs: raise gpus_per_node or nodes, or set sharding to none")
         if self.image is not None and (self.pip or self.working_dir is not None):
             raise ValueError("Ray takes `image` with neither `pip` nor `working_dir`: put into the image what the stage needs")
         return self
@@ -97,7 +103,11 @@ class ClusterConfig(BaseModel):
 
 def resources_of(cluster: ClusterConfig, spec: StageSpec) -> ClusterConfig:
     """The cluster section with the nodes and GPUs that a stage uses."""
-    return cluster if spec.rl is None else cluster.model_copy(update={"nodes": 1, "gpus_per_node": min(1, cluster.gpus_per_node)})
+    return (
+        cluster
+        if spec.rl is None
+        else cluster.model_copy(update={"nodes": 1, "gpus_per_node": min(1, cluster.gpus_per_node), "sharding": "none"})
+    )
 
 
 def job(cluster: ClusterConfig, submission_id: str, stage: str, spec: str, *, folder: str | None = None) -> dict[str, Any]:
@@ -129,7 +139,8 @@ def _entry_command(cluster: ClusterConfig, spec: str) -> list[str]:
     if cluster.nodes > 1:
         several |= {"machine_rank": "{rank}", "main_process_ip": "{ip}", "main_process_port": "{port}", "rdzv_backend": "static"}
     options = [word for name, value in several.items() for word in (f"--{name}", str(value))]
-    return ["accelerate", "launch", "--multi_gpu", *options, "-m", "train.run", spec]
+    how = ["--use_fsdp", "--fsdp_version", "2"] if cluster.sharding == "fsdp" else ["--multi_gpu"]
+    return ["accelerate", "launch", *how, *options, "-m", "train.run", spec]
 
 
 def _module(name: str) -> list[str]:

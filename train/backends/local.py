@@ -25,7 +25,7 @@ from train.child_process import OFFLINE, THREADS, dying_with_parent
 from train.spec import StageSpec
 
 _REPORT_EVERY_S = 1.0
-_LIBRARIES = ("accelerate", "datasets", "torch", "transformers", "trl")
+_LIBRARIES = ("accelerate", "datasets", "peft", "torch", "transformers", "trl")
 
 
 @dataclass(frozen=True)

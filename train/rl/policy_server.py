@@ -26,7 +26,9 @@ from synth.engines.local.chat_format import ChatFormat
 from synth.engines.local.hf import ends_of
 from synth.engines.vllm import VLLMConfig, check_installed, has_gpu, serving
 from synth.engines.vllm_tokens import VLLMTokenEngine
-from train.spec import RLSettings
+from train.adapters import without_wrapper
+from train.device import autocast, uses_bf16
+from train.spec import Precision, RLSettings
 from train.tiny import CHAT_TEMPLATE
 
 LOG = "vllm.log"
@@ -50,10 +52,11 @@ class PolicyServer:
         model: the model in training.
         engine: of a running server, whose weights it replaces.
         scratch: folder for weights on their way.
+        precision: of the trainer's forward passes, and so of the server.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, engine: VLLMTokenEngine, scratch: Path) -> None:
-        self._model, self.engine, self._weights = model, engine, scratch / "weights"
+    def __init__(self, model: Any, tokenizer: Any, engine: VLLMTokenEngine, scratch: Path, precision: Precision = "auto") -> None:
+        self._model, self.engine, self._weights, self._precision = model, engine, scratch / "weights", precision
         self._probe: list[int] = tokenizer(_PROBE, add_special_tokens=False)["input_ids"][: engine.max_length - 1]
         engine.sleep()
 
@@ -67,7 +70,7 @@ class PolicyServer:
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
         with disk_errors("handing weights to vLLM", self._weights):
-            write_served(self._model, self._weights)
+            write_served(self._model, self._weights, served_dtype(self._precision))
         self.engine.load_weights(self._weights)
         shutil.rmtree(self._weights)
         self._verify()
@@ -76,8 +79,10 @@ class PolicyServer:
 
     def _verify(self) -> None:
         """Compares the server's policy with the trainer's."""
-        served, own = torch.tensor(self.engine.token_logprobs(self._probe)), logprobs_of(self._model, self._probe)
-        difference, tolerance = float((served - own).abs().mean()), TOLERANCES[served_dtype()]
+        with autocast(self._precision):
+            own = logprobs_of(self._model, self._probe)
+        served = torch.tensor(self.engine.token_logprobs(self._probe))
+        difference, tolerance = float((served - own).abs().mean()), TOLERANCES[served_dtype(self._precision)]
         if not difference <= tolerance:  # or it is no number
             raise HeadraceError(
                 f"vLLM does not play the policy in training: its log-probabilities differ by {difference:.3g} nats a token, where rounding "
@@ -102,7 +107,7 @@ def serve_policy(
         yield None
         return
     with disk_errors("handing weights to vLLM", start):
-        write_served(model, start)
+        write_served(model, start, served_dtype(settings.precision))
         tokenizer.save_pretrained(start)
     at_once = min(settings.tasks_a_step * settings.draws, MAX_CONVERSATIONS)
     chosen = {"model": str(start), "tool_parser": None, "max_num_seqs": at_once, "is_trained": True, "flags": _flags(settings)}
@@ -111,7 +116,7 @@ def serve_policy(
         shutil.rmtree(start)
         chat_format = ChatFormat(tokenizer, ends_of(model))
         engine = VLLMTokenEngine(server, str(start), chat_format, in_flight=at_once, policy_version=folder.name)
-        yield PolicyServer(model, tokenizer, stack.enter_context(engine), scratch)
+        yield PolicyServer(model, tokenizer, stack.enter_context(engine), scratch, settings.precision)
 
 
 def is_served(settings: RLSettings, tokenizer: Any, config: VLLMConfig) -> bool:
@@ -124,18 +129,17 @@ def is_served(settings: RLSettings, tokenizer: Any, config: VLLMConfig) -> bool:
 
 
 def _flags(settings: RLSettings) -> tuple[str, ...]:
-    """On a GPU: the floats, the share of its memory, and as long a context as fits there."""
-    if not has_gpu():
-        return ()
-    return ("--dtype", "bfloat16", "--gpu-memory-utilization", str(settings.vllm_memory_share), "--max-model-len", "auto")
+    """The floats; on a GPU also the share of its memory, and as long a context as fits there."""
+    dtype = ("--dtype", str(served_dtype(settings.precision)).removeprefix("torch."))
+    return (*dtype, "--gpu-memory-utilization", str(settings.vllm_memory_share), "--max-model-len", "auto") if has_gpu() else dtype
 
 
 # ---- weights -------------------------------------------------------------------------------------------------------------------------
 
 
-def served_dtype() -> torch.dtype:
+def served_dtype(precision: Precision) -> torch.dtype:
     """The floats that the server computes in on this machine."""
-    return torch.bfloat16 if has_gpu() else torch.float32
+    return torch.bfloat16 if uses_bf16(precision) else torch.float32
 
 
 def logprobs_of(model: Any, ids: list[int]) -> torch.Tensor:
@@ -148,13 +152,13 @@ def logprobs_of(model: Any, ids: list[int]) -> torch.Tensor:
     return torch.log_softmax(logits, dim=-1).gather(1, torch.tensor(ids[1:])[:, None])[:, 0]
 
 
-def write_served(model: Any, folder: Path) -> None:
-    """Writes a model folder for vLLM, without tokenizer; adapters are merged into the weights, the model stays as it is.
+def write_served(model: Any, folder: Path, dtype: torch.dtype) -> None:
+    """Writes a model folder for vLLM in these floats, without tokenizer; adapters are merged into the weights, the model stays as it is.
 
     On a CPU, a head that shares the weights of the embeddings is written as weights of its own: there vLLM keeps a copy of the head, which
     an update of the embeddings does not reach.
     """
-    base, dtype = getattr(model, "get_base_model", lambda: model)(), served_dtype()
+    base = without_wrapper(model)
     is_untied = bool(base.config.tie_word_embeddings) and not has_gpu()
     converted: dict[object, torch.Tensor] = {}
     weights = {}

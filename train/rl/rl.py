@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,8 +25,9 @@ from transformers import PrinterCallback
 from storage.errors import BadInput
 from synth.engines.base import Engine
 from synth.engines.local.hf import HFEngine
+from train.adapters import without_wrapper
 from train.checkpoints import Checkpoints
-from train.device import batch_arguments, processes, trainer_arguments
+from train.device import autocast, batch_arguments, processes, trainer_arguments
 from train.divergence import StopDiverged
 from train.metrics_log import LiveMetrics
 from train.rl.credit import CREDITS, CreditBatch, erred_of, turns_of
@@ -220,8 +220,8 @@ def train_rl(
     if processes() > 1:
         raise BadInput("an RL stage plays and learns in one process: start it without `accelerate launch` or `torchrun`")
     rows = settings.tasks_a_step * settings.draws
-    engine = server.engine if server else HFEngine(model, tokenizer, policy_version=policy_version, batch_rows=rows)
-    played = queue.batch if queue else _playing(engine, source, settings, seed, server)
+    ours = partial(HFEngine, without_wrapper(model), tokenizer, policy_version=policy_version, batch_rows=rows)
+    played = queue.batch if queue else _playing(server.engine if server else ours(), source, settings, seed, server)
     passes = settings.updates_a_batch
     prompts = [str(step) for step in range(settings.max_steps) for _ in range(settings.tasks_a_step * passes)]
     names = (*FIGURES, *(("kl",) if settings.beta else ()), *(QUEUE_METRICS if queue else ()))
@@ -249,7 +249,7 @@ def _playing(engine: Engine, source: TaskSource, settings: RLSettings, seed: int
 
     def play(step: int) -> Batch:
         tasks = source(step)
-        with server.awake() if server else nullcontext():
+        with server.awake() if server else autocast(settings.precision):
             return play_batch(engine, tasks, settings, step=step, updates=step, seed=seed, others=partial(source, step))
 
     return play

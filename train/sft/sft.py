@@ -15,7 +15,7 @@ from typing import Any
 
 from datasets import Dataset
 from transformers import PrinterCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-from trl import SFTConfig, SFTTrainer
+from trl import SFTConfig, SFTTrainer, pack_dataset
 
 from storage.errors import BadInput
 from storage.records import JSON, Message
@@ -25,6 +25,7 @@ from train.device import batch_arguments, processes, trainer_arguments
 from train.divergence import StopDiverged
 from train.metrics_log import LiveMetrics
 from train.sft.length_batching import Order
+from train.sharding import Sharded
 from train.spec import SFTSettings
 
 
@@ -45,7 +46,7 @@ class _Plateau(TrainerCallback):
             control.should_save = False
 
 
-class OrderedTrainer(SFTTrainer):
+class OrderedTrainer(Sharded, SFTTrainer):
     """TRL's trainer with an order of rows that does not depend on the number of processes."""
 
     def __init__(self, *, order: Order, **arguments: Any) -> None:
@@ -84,7 +85,9 @@ def train_sft(
     """
     sizes = batch_arguments(settings.batch_size, settings.micro_batch_size)
     rows = _rows(tokenizer, conversations, tools, settings, longest=model.config.max_position_embeddings)
-    fillers = [{"input_ids": rows[0]["input_ids"][:2], "labels": [IGNORED, IGNORED]}] if processes() > 1 else []
+    if settings.pack_tokens is not None:
+        rows = pack(rows, settings.pack_tokens)
+    fillers = [_filler(rows[0])] if processes() > 1 else []
     order = Order([len(row["input_ids"]) for row in rows], settings.batch_size, len(rows) if fillers else None)
     saved = checkpoints(order) if checkpoints else None
     metrics = LiveMetrics(live, ("step", "loss", "learning_rate"))
@@ -94,9 +97,9 @@ def train_sft(
         model=model,
         args=SFTConfig(
             max_length=None,
+            padding_free=settings.pack_tokens is not None,
             **sizes,
-            **trainer_arguments(settings, seed, scratch, saved and saved.draft)
-            | {"gradient_checkpointing": settings.gradient_checkpointing},
+            **trainer_arguments(settings, seed, scratch, saved and saved.draft),
         ),
         train_dataset=Dataset.from_list([*rows, *fillers]),
         processing_class=tokenizer,
@@ -106,6 +109,25 @@ def train_sft(
     last = saved.last() if saved else None
     trainer.train(resume_from_checkpoint=str(last) if last else None)
     return metrics.rows(trainer.state)
+
+
+def pack(rows: Sequence[Mapping[str, list[int]]], most_tokens: int) -> list[dict[str, list[int]]]:
+    """Packs of rows, by TRL's best fit: `input_ids` and `labels` one after the other, and the rows' lengths in `seq_lengths`, by which
+    attention and positions begin anew at each row.
+
+    Raises:
+        BadInput: a row is longer than a pack.
+    """
+    if (longest := max(len(row["input_ids"]) for row in rows)) > most_tokens:
+        raise BadInput(f"pack_tokens is {most_tokens}, and a conversation of the split has {longest} tokens: set it to that or more")
+    packed = pack_dataset(Dataset.from_list(list(rows)), most_tokens, "bfd")
+    return [dict(row) for row in packed]
+
+
+def _filler(row: Mapping[str, list[int]]) -> dict[str, list[int]]:
+    """A row without labels."""
+    filler = {"input_ids": row["input_ids"][:2], "labels": [IGNORED, IGNORED]}
+    return filler | ({"seq_lengths": [2]} if "seq_lengths" in row else {})
 
 
 def _rows(

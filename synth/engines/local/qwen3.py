@@ -126,6 +126,11 @@ def _attend(
     return out
 
 
+def _projections(layer: Any) -> tuple[Any, ...]:
+    attention, mlp = layer.self_attn, layer.mlp
+    return attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj, mlp.gate_proj, mlp.up_proj, mlp.down_proj
+
+
 class Qwen3Decoder:
     """The caches of one batch of conversations, each in a slot. Weights are read at `start`; a trainer may change them afterwards."""
 
@@ -140,12 +145,13 @@ class Qwen3Decoder:
 
     @staticmethod
     def fits(model: Any) -> bool:
-        """Whether the model is a plain dense Qwen3 in fp32 on the CPU."""
+        """Whether the model is a plain dense Qwen3 in fp32 on the CPU, without adapters."""
         config = model.config
         if config.model_type != "qwen3" or config.attention_bias or config.use_sliding_window or config.hidden_act != "silu":
             return False
         plain = config.rope_parameters.get("rope_type", "default") == "default"
-        return bool(plain and model.dtype == torch.float32 and model.device.type == "cpu")
+        has_adapters = any(type(module) is not torch.nn.Linear for layer in model.model.layers for module in _projections(layer))
+        return bool(plain and not has_adapters and model.dtype == torch.float32 and model.device.type == "cpu")
 
     def start(self, prompts: Sequence[Sequence[int]], length: int) -> torch.Tensor:
         """Opens a slot per prompt, with room for `length` tokens; last hidden states, [prompts, width]. Equal prompts are read once."""

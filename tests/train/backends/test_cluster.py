@@ -115,6 +115,13 @@ def test_several_gpus_of_a_node_get_a_process_each() -> None:
     assert asked["entrypoint_num_gpus"] == 8.0
 
 
+def test_sharded_stages_are_started_with_fsdp2() -> None:
+    arguments = _accelerate(shlex.split(made(gpus_per_node=8, sharding="fsdp")["entrypoint"]))
+    assert (arguments.use_fsdp, str(arguments.fsdp_version), arguments.num_processes) == (True, "2", 8)
+    with pytest.raises(ValidationError, match="several GPUs"):
+        ClusterConfig(gpus_per_node=1, sharding="fsdp")
+
+
 def test_rl_takes_one_gpu_of_one_node_whatever_sft_takes() -> None:
     """Its one process plays and learns; started by `accelerate launch` it would refuse."""
     fields: dict[str, Any] = {"name": "s", "store": "/store", "release_id": "r", "split": "s", "model_out": "/store/models/s/model"}

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -19,10 +18,11 @@ from synth.engines.vllm import VLLMConfig
 from tests.train.base_folders import write_base
 from tests.train.tiny_policies import copy_of, digest, expert_conversations, retail_tasks, small_policy
 from train import tiny
+from train.adapters import add_adapters
 from train.backends.local import LocalBackend
 from train.rl import policy_server
 from train.rl.policy_server import PolicyServer, is_served, logprobs_of, serve_policy, write_served
-from train.spec import RLSettings, StageSpec
+from train.spec import LoRASettings, RLSettings, StageSpec
 
 IDS = list(range(5, 40))
 
@@ -107,7 +107,7 @@ def test_a_server_that_ends_while_it_plays_takes_the_batch_with_it(policy: tuple
 
 def test_weights_come_back_as_they_were_on_a_cpu_with_the_head_beside_the_embeddings(policy: tuple[Any, Any], tmp_path: Path) -> None:
     model, before = policy[0], digest(policy[0])
-    write_served(model, tmp_path)
+    write_served(model, tmp_path, torch.float32)
     again = AutoModelForCausalLM.from_pretrained(tmp_path)
     assert torch.equal(again.get_input_embeddings().weight, model.get_input_embeddings().weight)
     assert torch.equal(logprobs_of(again, IDS), logprobs_of(model, IDS))
@@ -115,9 +115,11 @@ def test_weights_come_back_as_they_were_on_a_cpu_with_the_head_beside_the_embedd
     assert model.config.tie_word_embeddings and digest(model) == before
 
 
-def test_a_gpu_gets_half_as_many_bytes(policy: tuple[Any, Any], tmp_path: Path, has_gpu: Callable[[bool], None]) -> None:
+def test_a_gpu_gets_half_as_many_bytes_and_shared_weights_once(
+    policy: tuple[Any, Any], tmp_path: Path, has_gpu: Callable[[bool], None]
+) -> None:
     has_gpu(True)
-    write_served(policy[0], tmp_path)
+    write_served(policy[0], tmp_path, torch.bfloat16)
     weights = load_file(tmp_path / "model.safetensors")
     assert {tensor.dtype for tensor in weights.values()} == {torch.bfloat16} and "lm_head.weight" not in weights
     assert policy[0].dtype == torch.float32
@@ -126,8 +128,11 @@ def test_a_gpu_gets_half_as_many_bytes(policy: tuple[Any, Any], tmp_path: Path, 
 def test_adapters_are_merged_into_what_is_served_and_stay_apart_in_the_trainer(tmp_path: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(write_base(tmp_path / "base", ["some words of a text"] * 20))
     plain = logprobs_of(model, IDS)
-    adapted = get_peft_model(model, LoraConfig(r=4, target_modules=["q_proj", "down_proj"], init_lora_weights=False))
-    write_served(adapted, tmp_path / "served")
+    adapted = add_adapters(model, LoRASettings(rank=4), seed=0)
+    for name, weights in adapted.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weights, std=0.05)
+    write_served(adapted, tmp_path / "served", torch.float32)
     expected = logprobs_of(adapted, IDS)
     served = AutoModelForCausalLM.from_pretrained(tmp_path / "served")
     assert torch.allclose(logprobs_of(served, IDS), expected, atol=1e-5)

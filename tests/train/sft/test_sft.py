@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from itertools import chain
 from pathlib import Path
 
 import pytest
 import torch
 
 import train.sft.sft
-from storage.errors import HeadraceError
+from storage.errors import BadInput, HeadraceError
 from storage.records import FunctionCall, Message, Outcome, ToolCall
 from synth.engines.local.hf import HFEngine
 from synth.rollouts.draws import rollout
@@ -132,3 +133,34 @@ def test_a_policy_of_no_numbers_is_not_trained_on(tmp_path):
         next(model.parameters())[0, 0] = torch.nan
     with pytest.raises(HeadraceError, match="input policy"):
         train_sft(model, tokenizer, CONVERSATIONS, SHORT, seed=0, scratch=tmp_path)
+
+
+# ---- settings of larger models -------------------------------------------------------------------------------------------
+
+
+def test_packed_conversations_are_learned_as_separate_ones_are(tmp_path):
+    """Given all conversations in one pack, then a step has the loss of a batch of them; given a pack without the lengths, it has not."""
+    whole = SHORT.model_copy(update={"batch_size": len(CONVERSATIONS)})
+    _, separate = trained(tmp_path / "separate", whole)
+    _, packed = trained(tmp_path / "packed", whole.model_copy(update={"pack_tokens": 1024, "batch_size": 1}))
+    assert [row["loss"] for row in packed] == pytest.approx([row["loss"] for row in separate], rel=1e-4)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train.sft.sft, "pack", lambda rows, most: [{name: [*chain(*(row[name] for row in rows))] for name in rows[0]}])
+        _, joined = trained(tmp_path / "joined", whole.model_copy(update={"pack_tokens": 1024, "batch_size": 1}))
+    assert abs(joined[0]["loss"] - separate[0]["loss"]) > 1e-3 * separate[0]["loss"], "the control: attention across conversations shows"
+
+
+def test_a_pack_is_no_shorter_than_a_conversation(tmp_path):
+    with pytest.raises(BadInput, match=r"pack_tokens is 16, and a conversation of the split has \d+ tokens"):
+        trained(tmp_path, SHORT.model_copy(update={"pack_tokens": 16}))
+
+
+def test_recomputed_activations_give_the_same_weights(tmp_path):
+    assert trained(tmp_path / "again", SHORT.model_copy(update={"gradient_checkpointing": True})) == trained(tmp_path / "kept", SHORT)
+
+
+def test_bf16_gives_nearly_the_loss_of_fp32(tmp_path):
+    (exact, full), (rounded, half) = (trained(tmp_path / name, SHORT.model_copy(update={"precision": name})) for name in ("fp32", "bf16"))
+    assert exact != rounded
+    assert [row["loss"] for row in half] == pytest.approx([row["loss"] for row in full], rel=2e-2)
