@@ -12,17 +12,21 @@ from pathlib import Path
 from typing import Any
 
 from storage.errors import BadInput
-from storage.records import content_id
+from storage.records import FunctionCall, Message, Tool, ToolCall, content_id
 from synth.engines.engine_names import weights_of
+from synth.engines.local.chat_format import ChatFormat
 from synth.engines.local.model_folder import check_folder
 
 _FILES = ("*.safetensors", "*.safetensors.index.json", "*.json", "*.jinja", "*.txt", "*.model")
 """What is fetched from the hub; weights as safetensors alone."""
-_PROBE = {
-    "type": "function",
-    "function": {"name": "probe_the_template", "description": "A tool.", "parameters": {"type": "object", "properties": {}}},
-}
-_CALL = {"type": "function", "function": {"name": "probe_the_template", "arguments": {}}}
+_PROBE = Tool(
+    name="probe_the_template", description="A tool.", parameters={"type": "object", "properties": {}}, server="probe", domain="probe"
+)
+_RESULT = "probe_result"
+_CALL_AND_RESULT = (
+    Message(role="assistant", tool_calls=(ToolCall(id="call_0", function=FunctionCall(name=_PROBE.name, arguments="{}")),)),
+    [Message(role="tool", tool_call_id="call_0", content=_RESULT)],
+)
 
 
 def resolve_model(name: str) -> Path:
@@ -59,35 +63,60 @@ def window_of(folder: Path) -> int:
 
 def parameters_of(folder: Path) -> int:
     """Number of weights in the safetensors files, by their headers alone."""
-    total = 0
-    for path in folder.glob("*.safetensors"):
-        with path.open("rb") as file:
-            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        total += sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
-    return total
+    return sum(math.prod(tensor["shape"]) for path in folder.glob("*.safetensors") for tensor in _header(path)[0].values())
+
+
+def _header(path: Path) -> tuple[dict[str, dict[str, Any]], int]:
+    """Name -> shape and place of each tensor in a safetensors file; and the bytes that come after the header."""
+    with path.open("rb") as file:
+        header: dict[str, dict[str, Any]] = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        rest = path.stat().st_size - file.tell()
+    return {name: tensor for name, tensor in header.items() if name != "__metadata__"}, rest
 
 
 def check_base_model(folder: Path) -> None:
     """Checks that a folder can be trained for tool use.
 
     Raises:
-        BadInput: a file is missing, the weights are not safetensors, the tokenizer is of another model, or the chat template does not list
-            tools or writes calls in a form that our engine does not read.
+        BadInput: a file is missing or cut off, the weights are not safetensors, the tokenizer is of another model, or the chat template
+            does not list tools, drops calls or their results, or writes calls in a form that our engine does not read.
     """
     check_folder(folder)
+    _check_weights(folder)
+    if window_of(folder) < 1:
+        raise BadInput(f"{folder}/config.json has no max_position_embeddings: the longest conversation is unknown")
+    tokenizer = _tokenizer(folder)
+    _check_tokenizer(folder, tokenizer)
+    _check_template(folder, tokenizer)
+
+
+def _check_weights(folder: Path) -> None:
+    """By names of files and by headers; that they have all weights of the model is seen when a stage loads it, before it trains."""
     if not any(folder.glob("*.safetensors")):
         raise BadInput(f"{folder} has its weights as pickles, which can run any program: save them as *.safetensors")
     for index in folder.glob("*.safetensors.index.json"):
         lost = sorted({file for file in json.loads(index.read_text())["weight_map"].values() if not (folder / file).is_file()})
         if lost:
             raise BadInput(f"{folder} lacks {len(lost)} of its weight files, {lost[0]} among them: copy the whole model folder again")
-    if window_of(folder) < 1:
-        raise BadInput(f"{folder}/config.json has no max_position_embeddings: the longest conversation is unknown")
-    tokenizer = _tokenizer(folder)
-    size = json.loads((folder / "config.json").read_text()).get("vocab_size")
+    for path in folder.glob("*.safetensors"):
+        try:
+            tensors, size = _header(path)
+            is_whole = bool(tensors) and size >= max(tensor["data_offsets"][1] for tensor in tensors.values())
+        except (ValueError, KeyError, TypeError, OverflowError):
+            is_whole = False
+        if not is_whole:
+            raise BadInput(f"{path} is cut off, or holds no weights: copy the whole model folder again")
+
+
+def _check_tokenizer(folder: Path, tokenizer: Any) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    size, end = config.get("vocab_size"), config.get("eos_token_id")
     if isinstance(size, int) and len(tokenizer) > size:
         raise BadInput(f"{folder}: the tokenizer has {len(tokenizer):,} tokens, the model {size:,}: it is the tokenizer of another model")
-    _check_template(folder, tokenizer)
+    if isinstance(end, int) and end not in tokenizer.added_tokens_decoder:
+        token = tokenizer.convert_ids_to_tokens(end) if end < len(tokenizer) else None
+        problem = f"the model ends texts with token {end:,}, which is {f'the word {token!r}' if token else 'no token'} of the tokenizer"
+        raise BadInput(f"{folder}: {problem}: it is the tokenizer of another model")
 
 
 def _tokenizer(folder: Path) -> Any:
@@ -100,14 +129,17 @@ def _tokenizer(folder: Path) -> Any:
 
 
 def _check_template(folder: Path, tokenizer: Any) -> None:
-    user: dict[str, Any] = {"role": "user", "content": "hello"}
+    """One call of a probe tool is written by the template and read back (`ChatFormat.family`)."""
     try:
-        listed = tokenizer.apply_chat_template([user], tools=[_PROBE], tokenize=False)
-        called = tokenizer.apply_chat_template([user, {"role": "assistant", "content": "", "tool_calls": [_CALL]}], tokenize=False)
-    except Exception as error:  # whatever a template raises
-        raise BadInput(f"{folder}: its chat template fails on a tool call ({str(error)[:200]}): take a model that calls tools") from error
-    if "probe_the_template" not in listed:
+        chat_format = ChatFormat(tokenizer)
+        asked = tokenizer.decode(chat_format.prompt_ids([Message(role="user", content="hello")], [_PROBE]))
+        shown = tokenizer.decode(chat_format.suffix_ids(*_CALL_AND_RESULT))
+    except BadInput as error:
+        raise BadInput(f"{folder}: {error}: take a model that calls tools") from error
+    if _PROBE.name not in asked:
         raise BadInput(f"{folder}: its chat template does not list the tools on offer: take a model that calls tools")
-    if "<tool_call>" not in called:
-        problem = "its chat template does not write calls as <tool_call>, the form that the engine of rollouts reads"
-        raise BadInput(f"{folder}: {problem}: take a model of the family Qwen2.5, Qwen3 or Hermes")
+    if _RESULT not in shown:
+        raise BadInput(f"{folder}: its chat template drops what tools answer: take a model that calls tools")
+    if chat_format.family is None:
+        problem = "its chat template drops calls, or writes them in a form that the engine of rollouts does not read"
+        raise BadInput(f"{folder}: {problem}: take a model of the family Qwen2.5, Qwen3, Hermes, Llama 3, Mistral or gpt-oss")

@@ -12,12 +12,16 @@ from filters.certainty.route import RouteConfig
 from storage.errors import BadInput
 from storage.records import Language
 from synth.engines.budget import AskingConfig
+from synth.rollouts.episode import MAX_TOKENS
 from synth.worlds import WorldName
 from train.backends.base import Backend
 from train.backends.cluster import ClusterConfig
 from train.backends.named import BACKENDS, BackendName
 from train.spec import RLSettings, SFTSettings, StageSpec
-from train.stages import DEFAULT, SPLITS, SFTStage, Stage, Stages, field_error, order_stages
+from train.stages import DEFAULT, SPLITS, RLStage, SFTStage, Stage, Stages, field_error, order_stages
+
+BASE_TOKENS = 512
+"""Longest answer of a base model, whose tokens are parts of words."""
 
 
 class EngineConfig(AskingConfig):
@@ -92,6 +96,12 @@ class CascadeConfig(BaseModel):
     draws: DrawsConfig = Field(default_factory=DrawsConfig, description="How often each of these tasks is rolled out.")
     eval_tasks: int = Field(120, ge=1, description="Held-out tasks of known needs (eval_in), on which policies are measured and gated.")
     eval_out_tasks: int = Field(120, ge=1, description="Held-out tasks of needs that no policy was trained on (eval_out); only reported.")
+    answer_tokens: int | None = Field(
+        None,
+        ge=1,
+        description="Longest answer of a policy that the cascade trains, in tokens: in probes, evaluations, and RL stages without "
+        "`max_tokens`; null: 64, which is a long answer of the tiny policy, or 512 with a base model.",
+    )
     eval_samples: int = Field(4, ge=1, description="Rollouts of every held-out task at temperature 1, beside one greedy rollout.")
     stages: Stages = Field(
         DEFAULT,
@@ -130,8 +140,17 @@ class CascadeConfig(BaseModel):
 
     @property
     def cascade(self) -> tuple[Stage, ...]:
-        """The stages that run, in order."""
-        return order_stages(self.stages)
+        """The stages that run, in order; RL stages without `max_tokens` have that of the policy."""
+        limit = {"max_tokens": self.policy_tokens}
+        return tuple(
+            stage.model_copy(update=limit) if isinstance(stage, RLStage) and stage.max_tokens is None else stage
+            for stage in order_stages(self.stages)
+        )
+
+    @property
+    def policy_tokens(self) -> int:
+        """Longest answer of a policy that the cascade trains, in tokens."""
+        return self.answer_tokens or (MAX_TOKENS if self.model is None else BASE_TOKENS)
 
     def stage(self, name: str) -> Stage:
         """The stage of this name.
@@ -155,9 +174,14 @@ class CascadeConfig(BaseModel):
 
     def with_stage(self, name: str, **changes: Any) -> CascadeConfig:
         """This configuration with some keys of one stage changed."""
-        changed = self.stage(name)
-        changed = type(changed).model_validate(changed.model_dump() | changes)
-        return self.model_copy(update={"stages": tuple(changed if stage.name == name else stage for stage in self.stages)})
+        self.stage(name)
+        return self.model_copy(
+            update={
+                "stages": tuple(
+                    type(stage).model_validate(stage.model_dump() | changes) if stage.name == name else stage for stage in self.stages
+                )
+            }
+        )
 
     def backend_of(self, stage: Stage) -> Backend[Any]:
         """The backend of a stage."""

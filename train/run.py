@@ -25,7 +25,7 @@ from typing import Any
 from filters.code_hash import code_hash
 from storage.errors import BadInput, HeadraceError
 from storage.files import disk_errors, replace_atomically, sync_dir, sync_file
-from storage.records import JSON, content_id
+from storage.records import Tool, content_id
 from storage.releases.release import ReleasedItem, Setting, load_split
 from storage.store import Store
 from synth.engines.local.model_folder import check_folder
@@ -206,10 +206,10 @@ def _train(
     return metrics
 
 
-def _prompt_tools(setting: Setting) -> list[dict[str, JSON]]:
-    """The tools that the conversation's prompt listed, in OpenAI form."""
+def _prompt_tools(setting: Setting) -> list[Tool]:
+    """The tools that the conversation's prompt listed."""
     by_name = {tool.name: tool for tool in WORLDS[setting.world].tools} if setting.world in WORLDS else {}
-    return [by_name[name].to_openai() for name in setting.tools if name in by_name]
+    return [by_name[name] for name in setting.tools if name in by_name]
 
 
 def _settings_hash(spec: StageSpec) -> str:

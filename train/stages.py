@@ -68,10 +68,14 @@ class RLStage(RLSettings, _Place):
 
     algorithm: Literal["rl"] = Field(description="sft, or rl.")
     split: Literal["rl"] = Field(description="What it trains on: rl (tasks that the probe found uncertain, and their siblings).")
+    max_tokens: int | None = Field(  # type: ignore[assignment]
+        None, ge=1, description="Longest answer, in tokens; a longer one has failed; null: `train.answer_tokens`."
+    )
 
     @property
     def settings(self) -> RLSettings:
-        return RLSettings(**{name: getattr(self, name) for name in RLSettings.model_fields})
+        given = {name: getattr(self, name) for name in RLSettings.model_fields}
+        return RLSettings(**{name: value for name, value in given.items() if name != "max_tokens" or value is not None})
 
 
 Stage = SFTStage | RLStage

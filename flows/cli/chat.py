@@ -95,7 +95,7 @@ def chat(
         target.policy.check()
         facts = _read_facts(target)
         world_name = validation.resolve_world(world or next(iter(facts.worlds), "retail"))
-        tokens = settings.train.engine.answer_tokens if target.policy.engine else answer_tokens
+        tokens = settings.train.engine.answer_tokens if target.policy.engine else answer_tokens or settings.train.policy_tokens
         chat_settings = _chat_settings(facts, tokens, max_turns, requests, temperature)
         is_interactive = say is None and not as_json and sys.stdin.isatty()
         with _open_chat(target, settings, world_name, seed, chat_settings, as_json=as_json, is_interactive=is_interactive) as session:

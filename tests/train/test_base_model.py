@@ -15,7 +15,8 @@ from storage.errors import BadInput
 from storage.store import Store
 from synth.conversations.expert import expert_trajectory
 from synth.worlds import WORLDS
-from tests.train.base_folders import template, write_base
+from tests.synth.engines.local.chat_tokenizers import chat_template
+from tests.train.base_folders import write_base
 from tests.train.in_process import run_here
 from tests.train.tiny_policies import expert_store, retail_tasks
 from train.base_model import check_base_model, model_id, parameters_of, resolve_model, window_of
@@ -52,11 +53,11 @@ def test_a_stage_without_a_parent_starts_from_the_base_and_its_id_says_which(bas
     release = cascade.seed_release(items)
     policy = cascade.stage("sft1", None, release, "seed", SFT)
     spec = json.loads(store.query("SELECT spec FROM stages").item())
-    assert spec["model_in"] == str(base) and (policy.path / "chat_template.jinja").read_text() == template("qwen2_5")
+    assert spec["model_in"] == str(base) and (policy.path / "chat_template.jinja").read_text() == chat_template("qwen2_5")
     assert json.loads((policy.path / "config.json").read_text())["vocab_size"] > 700
     assert Cascade(store, config, run=None).stage("sft1", None, release, "seed", SFT) == policy, "trained once"
 
-    other = changed(base, tmp_path / "other", lambda folder: (folder / "chat_template.jinja").write_text(template("qwen2_5") + "\n"))
+    other = changed(base, tmp_path / "other", lambda folder: (folder / "chat_template.jinja").write_text(chat_template("qwen2_5") + "\n"))
     assert model_id(other) != model_id(base)
     with pytest.raises(Launched):
         Cascade(store, config.model_copy(update={"model": str(other)}), run=launch).stage("sft1", None, release, "seed", SFT)
@@ -79,7 +80,16 @@ def test_a_sound_folder_passes(base: Path) -> None:
     assert resolve_model(str(base)) == base
 
 
-NO_TOOLS = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{% endfor %}"
+NO_TOOLS = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+NO_CALLS = "{{ tools }}" + NO_TOOLS
+NO_RESULTS = chat_template("qwen3").replace('message.role == "tool"', 'message.role == "nobody"')
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-1])
 
 
 @pytest.mark.parametrize(
@@ -87,8 +97,23 @@ NO_TOOLS = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im
     [
         (lambda folder: (folder / "chat_template.jinja").unlink(), "has no chat template"),
         (lambda folder: (folder / "chat_template.jinja").write_text(NO_TOOLS), "does not list the tools on offer"),
-        (lambda folder: (folder / "chat_template.jinja").write_text(template("llama3_1")), "does not write calls as <tool_call>"),
-        (lambda folder: (folder / "chat_template.jinja").write_text("{{ raise_exception('no tools') }}"), "fails on a tool call .no tools"),
+        (lambda folder: (folder / "chat_template.jinja").write_text(chat_template("llama3_1")), "no special token of the tokenizer"),
+        (
+            lambda folder: (folder / "chat_template.jinja").write_text(chat_template("qwen3_5_nothink")),
+            "writes them in a form that the engine of rollouts does not read",
+        ),
+        (lambda folder: (folder / "chat_template.jinja").write_text(NO_CALLS), "drops calls, or writes them"),
+        (lambda folder: (folder / "chat_template.jinja").write_text(NO_RESULTS), "drops what tools answer"),
+        (lambda folder: cut(folder / "model.safetensors"), "model.safetensors is cut off"),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b""), "model.safetensors is cut off, or holds no weights"),
+        (
+            lambda folder: write_json(folder / "config.json", eos_token_id=300),
+            "token 300, which is the word .* of another model",
+        ),
+        (
+            lambda folder: (folder / "chat_template.jinja").write_text("{{ raise_exception('no tools') }}"),
+            "the chat template fails .no tools",
+        ),
         (lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"), "as pickles, which can run any program"),
         (
             lambda folder: write_json(folder / "model.safetensors.index.json", weight_map={"a": "model-2.safetensors"}),

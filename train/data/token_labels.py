@@ -1,18 +1,25 @@
 """Tokens and labels of conversations: which of the assistant's turns are learned.
 
-One idea: a conversation stays whole, so that each turn is learned in its original context. A rule decides for each assistant turn whether
-it is learned; a turn with an error remains as context.
+One idea: a conversation stays whole, so that each turn is learned in its original context, which is an engine's, token by token
+(`synth/engines/local/chat_format.py`). A rule decides for each assistant turn whether it is learned; a turn with an error remains as
+context.
 Source: ROME, arXiv 2512.24873, equations 1 and 2 (m_k, the part about errors).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import groupby
-from typing import Any, Literal
+from typing import Literal
 
-from storage.errors import BadInput
-from storage.records import JSON, Message, is_error
+from storage.errors import HeadraceError
+from storage.records import Message, Tool, is_error
+from synth.engines.local.call_texts import is_broken_call
+from synth.engines.local.chat_format import ChatFormat
+
+
+class Unlearnable(HeadraceError):
+    """A conversation cannot be trained on; the message says which kind it is: "longer than ..", "with .."."""
+
 
 IGNORED = -100
 """Label of a token that is not learned."""
@@ -36,76 +43,36 @@ def _has_erred(messages: Sequence[Message], place: int) -> bool:
             break
         answers.append(message.content or "")
     turn = messages[place]
-    return any(map(is_error, answers)) or (not turn.tool_calls and "<tool_call>" in (turn.content or ""))
+    return any(map(is_error, answers)) or is_broken_call(turn)
 
 
 LEFT_OUT: Mapping[Literal["nothing", "erred"], TurnRule] = {"nothing": every_turn, "erred": turns_without_errors}
 """Values of `leave_out`, and their rules."""
 
 
-def marking_template(tokenizer: Any) -> str | None:
-    """TRL's version of the tokenizer's chat template, which marks the assistant's text; None if the tokenizer's template marks it.
-
-    Raises:
-        BadInput: TRL has no version of it.
-    """
-    from trl.chat_template_utils import get_training_chat_template, has_generation_markers
-
-    if has_generation_markers(tokenizer.chat_template):
-        return None
-    try:
-        template: str | None = get_training_chat_template(tokenizer)
-    except ValueError:
-        raise BadInput(
-            "the policy's chat template does not mark what the assistant writes: enclose that in {% generation %} and {% endgeneration %}"
-        ) from None
-    return template
-
-
 def learned_tokens(
-    tokenizer: Any,
-    messages: Sequence[Message],
-    rule: TurnRule,
-    longest: int,
-    *,
-    tools: Sequence[Mapping[str, JSON]] = (),
-    template: str | None = None,
+    chat_format: ChatFormat, messages: Sequence[Message], rule: TurnRule, longest: int, *, tools: Sequence[Tool] = ()
 ) -> dict[str, list[int]]:
-    """`input_ids` of the conversation, and `labels`: the same ids in learned assistant turns (end of turn included), IGNORED elsewhere.
+    """`input_ids` of the conversation up to the last answer, and `labels`: the same ids in learned assistant turns (end of turn included),
+    IGNORED elsewhere. They are the tokens that an engine has in its context where a policy writes these turns.
 
-    tools: available tools in OpenAI form. template: replaces the tokenizer's (`marking_template`).
-    Arguments of calls stay JSON strings; as nested values, the template would format them differently from the policy.
+    tools: available tools.
 
     Raises:
-        BadInput: there are more than `longest` tokens, or the chat template does not mark the assistant's turns.
+        Unlearnable: there are more than `longest` tokens, or the chat template cannot write a turn.
     """
-    rendered = tokenizer.apply_chat_template(
-        [_plain(message) for message in messages],
-        tools=list(tools) or None,
-        chat_template=template,
-        return_dict=True,
-        return_assistant_tokens_mask=True,
-    )
-    ids, mask = rendered["input_ids"], rendered["assistant_masks"]
+    if (lost := chat_format.unwritable(messages)) is not None:
+        raise Unlearnable(f"with {lost}, which the model's chat template cannot write")
+    learned = iter(rule(messages))
+    ids, labels = list[int](), list[int]()
+    for piece in chat_format.pieces(_up_to_last_answer(messages), tools):
+        ids += piece.ids
+        labels += piece.ids if piece.is_turn and next(learned) else [IGNORED] * len(piece.ids)
     if len(ids) > longest:
-        raise BadInput(f"it has {len(ids)} tokens, the policy's window {longest}: leave it out, or take a larger model")
-    runs = [(bool(is_assistant), len(list(run))) for is_assistant, run in groupby(mask)]
-    is_learned = rule(messages)
-    marked = sum(is_assistant for is_assistant, _ in runs)
-    if marked != len(is_learned):
-        raise BadInput(
-            f"the chat template marks {marked} turns of an assistant that has {len(is_learned)}; it must enclose each of them, and nothing "
-            "else, in {% generation %}"
-        )
-    learned, labels = iter(is_learned), list[int]()
-    for is_assistant, length in runs:
-        part = ids[len(labels) : len(labels) + length]
-        labels += part if is_assistant and next(learned) else [IGNORED] * length
-    return {"input_ids": list(ids), "labels": labels}
+        raise Unlearnable(f"longer than the policy's window of {longest:,} tokens")
+    return {"input_ids": ids, "labels": labels}
 
 
-def _plain(message: Message) -> dict[str, Any]:
-    calls = [
-        {"type": "function", "function": {"name": call.function.name, "arguments": call.function.arguments}} for call in message.tool_calls
-    ]
-    return {"role": message.role, "content": message.content or "", "tool_calls": calls}
+def _up_to_last_answer(messages: Sequence[Message]) -> Sequence[Message]:
+    last = max((place for place, message in enumerate(messages) if message.role == "assistant"), default=-1)
+    return messages[: last + 1] or messages

@@ -25,7 +25,6 @@ from storage.tables import TABLES
 from synth.engines.base import Engine, EngineFailure, check_window
 from synth.engines.budget import BudgetSpent
 from synth.rollouts.draws import Draws, rollout_parts
-from synth.rollouts.episode import MAX_TOKENS
 from train.config import CascadeConfig
 from train.data.task_pool import Source, Use, draw, sources
 from train.measure.evaluate import VERSION as EVALUATION_VERSION
@@ -202,7 +201,7 @@ class Prober:
             BudgetSpent, EngineFailure: the budget is spent, or the engine fails. Finished tasks and all answers stay in the store.
         """
         reached = 0
-        max_tokens = self.config.engine.answer_tokens if policy.engine else MAX_TOKENS
+        max_tokens = self.config.engine.answer_tokens if policy.engine else self.config.policy_tokens
         if policy.engine:
             longest = max(tasks, key=lambda task: sum(len(message.content or "") for message in task.messages))
             assert self.engine is not None

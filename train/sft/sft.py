@@ -1,7 +1,7 @@
 """Supervised fine-tuning: TRL's `SFTTrainer` on whole conversations, with loss on the assistant's text.
 
-One idea: the chat template marks what the policy learns (`{% generation %}`: calls, answers and ends of turns), and the rows are tokens
-with labels (`train/data/token_labels.py`), so that turns can be left out. TRL must not tokenise the messages itself: its Arrow structs fill
+One idea: the rows are tokens with labels (`train/data/token_labels.py`): what a policy would sample (calls, answers, ends of turns), in the
+context that an engine would show it; so turns can be left out. TRL must not tokenise the messages itself: its Arrow structs fill
 in the keys of other tools as null; then the loss looks normal and no task succeeds.
 A stage ends after `max_steps`, or at a plateau: when the mean loss of a window of `plateau_window` steps is less than `plateau_gain` nats
 per token below that of the window before. The budget is in steps, not seconds, so that the weights do not depend on the machine's speed.
@@ -9,7 +9,9 @@ per token below that of the window before. The budget is in steps, not seconds, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +20,11 @@ from transformers import PrinterCallback, TrainerCallback, TrainerControl, Train
 from trl import SFTConfig, SFTTrainer, pack_dataset
 
 from storage.errors import BadInput
-from storage.records import JSON, Message
+from storage.records import Message, Tool
+from synth.engines.local.chat_format import ChatFormat
 from train.checkpoints import Checkpoints, SavedState
-from train.data.token_labels import IGNORED, LEFT_OUT, learned_tokens, marking_template
-from train.device import batch_arguments, processes, trainer_arguments
+from train.data.token_labels import IGNORED, LEFT_OUT, Unlearnable, learned_tokens
+from train.device import batch_arguments, is_main, processes, trainer_arguments
 from train.divergence import StopDiverged
 from train.metrics_log import LiveMetrics
 from train.sft.length_batching import Order
@@ -68,19 +71,20 @@ def train_sft(
     *,
     seed: int,
     scratch: Path,
-    tools: Sequence[Sequence[Mapping[str, JSON]]] | None = None,
+    tools: Sequence[Sequence[Tool]] | None = None,
     live: Path | None = None,
     checkpoints: Callable[[SavedState], Checkpoints] | None = None,
 ) -> list[dict[str, float]]:
     """Trains `model` in place; returns one row of metrics per step (step, loss, learning_rate).
 
     scratch: folder for TRL's files.
-    tools: available tools of each conversation in OpenAI form; None: no tools.
+    tools: available tools of each conversation; None: no tools.
     live: file that gets the rows during training.
     checkpoints: saves checkpoints and resumes from the last; None: no checkpoints.
 
     Raises:
-        BadInput: a conversation exceeds the model's window, a batch does not divide, or nothing is learned.
+        BadInput: no conversation can be trained on (each exceeds the model's window, or its template cannot write it), a batch does not
+            divide, or nothing is learned. Where only some cannot be trained on, a warning counts them.
         HeadraceError: weights are not finite, before or after any step.
     """
     sizes = batch_arguments(settings.batch_size, settings.micro_batch_size)
@@ -133,20 +137,27 @@ def _filler(row: Mapping[str, list[int]]) -> dict[str, list[int]]:
 def _rows(
     tokenizer: Any,
     conversations: Sequence[Sequence[Message]],
-    tools: Sequence[Sequence[Mapping[str, JSON]]] | None,
+    tools: Sequence[Sequence[Tool]] | None,
     settings: SFTSettings,
     *,
     longest: int,
 ) -> list[dict[str, list[int]]]:
-    """Tokens and labels of the conversations with at least one learned turn."""
-    rule, template = LEFT_OUT[settings.leave_out], marking_template(tokenizer)
+    """Tokens and labels of the conversations that can be trained on and have at least one learned turn."""
+    rule, chat_format = LEFT_OUT[settings.leave_out], ChatFormat(tokenizer)
     offers = tools or [()] * len(conversations)
-    rows = []
-    for place, (messages, offered) in enumerate(zip(conversations, offers, strict=True), 1):
+    rows, left_out = [], Counter[str]()
+    for messages, offered in zip(conversations, offers, strict=True):
         try:
-            rows.append(learned_tokens(tokenizer, messages, rule, longest, tools=offered, template=template))
-        except BadInput as refused:
-            raise BadInput(f"conversation {place} of the split's {len(conversations)}: {refused}") from None
+            rows.append(learned_tokens(chat_format, messages, rule, longest, tools=offered))
+        except Unlearnable as refused:
+            left_out[str(refused)] += 1
+    if left_out:
+        reasons = "; ".join(f"{count:,} {reason}" for reason, count in left_out.most_common())
+        problem = f"of {len(conversations):,} conversations these cannot be trained on: {reasons}"
+        if not rows:
+            raise BadInput(f"{problem}; take a model with a longer window or another chat template, or other conversations")
+        if is_main():
+            warnings.warn(f"{problem}; they are left out", stacklevel=3)
     rows = [row for row in rows if any(label != IGNORED for label in row["labels"])]
     if not rows:
         raise BadInput(f"not one turn of {len(conversations)} conversations is learned: leave_out is {settings.leave_out}")

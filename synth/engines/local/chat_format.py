@@ -63,6 +63,7 @@ class ChatFormat:
         self._special = sorted(special, key=lambda token: (-len(token), token))
         self._heads: dict[tuple[tuple[Message, ...], tuple[str, ...]], list[int]] = {}
         self._turns: dict[Message, list[int]] = {}
+        self._texts: dict[Message, str] = {}
         self._suffixes: dict[tuple[object, ...], list[int]] = {}
         self._answers: dict[tuple[int, ...], Message] = {}
         self._takes_strings = False
@@ -147,15 +148,15 @@ class ChatFormat:
         return _cached(self._answers, (first_call, *ids), lambda: self._read(self._decode(ids), first_call=first_call))
 
     def unwritable(self, messages: Sequence[Message]) -> str | None:
-        """Why the template cannot write a conversation so that every answer reads back as it was; None if it can."""
+        """What the template cannot write of a conversation, so that the answer reads back as it was; None if it writes all."""
         for message in messages:
             if message.role != "assistant":
                 continue
             try:
-                read = self.read(self.turn_ids(message))
+                text = self._turn_text(message)
             except BadInput as refused:
-                return "several calls in one message" if len(message.tool_calls) > 1 else str(refused)
-            if _meaning(read) != _meaning(message):
+                return "several calls in one message" if len(message.tool_calls) > 1 else f"a message that it refuses: {refused}"
+            if _meaning(self._read(self._without_end(text))) != _meaning(message):
                 many, both = len(message.tool_calls) > 1, bool(message.tool_calls and message.content)
                 return "several calls in one message" if many else "words beside a call" if both else "a message that reads back as another"
         return None
@@ -163,9 +164,21 @@ class ChatFormat:
     # ---- texts ---------------------------------------------------------------------------------------------------------------
 
     def _turn_text(self, message: Message) -> str:
-        end = self._end_of_call if message.tool_calls else self._end_of_text
-        tail = self._tail(message)
-        return tail[: tail.rindex(end) + len(end)]
+        """An answer with its end."""
+
+        def write() -> str:
+            tail, end = self._tail(message), self._end_of_call if message.tool_calls else self._end_of_text
+            if end not in tail:
+                raise BadInput("the chat template ends answers with no special token of the tokenizer")
+            return tail[: tail.rindex(end) + len(end)]
+
+        return _cached(self._texts, message, write)
+
+    def _without_end(self, text: str) -> str:
+        for end in (self._end_of_call, self._end_of_text):
+            if text.endswith(end):
+                return text.removesuffix(end)
+        return text
 
     def _tail(self, message: Message) -> str:
         """What the template writes for an answer, after the prompt that asks for one."""
@@ -179,7 +192,7 @@ class ChatFormat:
         after = self._after_sentinel([_USER, self._stand_in(answer) if is_call else _TEXT, *messages], asks=True)
         end = self._end_of_call if is_call else self._end_in_history
         if end not in after:
-            raise BadInput("the chat template does not end an answer that is followed by another message")
+            raise BadInput("the chat template ends answers with no special token of the tokenizer")
         return after[after.index(end) + len(end) :]
 
     def _stand_in(self, answer: Message) -> Message:

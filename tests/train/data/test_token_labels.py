@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import pytest
-import trl
 from datasets import Dataset
 from trl import SFTConfig, SFTTrainer
 
 from storage.errors import BadInput
 from storage.records import FunctionCall, Message, ToolCall
+from synth.engines.local.chat_format import ChatFormat
 from synth.worlds import WORLDS
+from tests.synth.engines.local.chat_tokenizers import MARKS, chat_tokenizer
 from tests.train.tiny_policies import digest, expert_conversations, retail_tasks, small_policy
-from train.data.token_labels import IGNORED, LEFT_OUT, _plain, every_turn, learned_tokens, marking_template, turns_without_errors
+from train.data.token_labels import IGNORED, LEFT_OUT, Unlearnable, every_turn, learned_tokens, turns_without_errors
 from train.device import device_arguments, linear_schedule
 from train.sft.sft import train_sft
 from train.spec import SFTSettings
@@ -25,7 +27,9 @@ RetailWorld = WORLDS["retail"]
 
 CONVERSATIONS = expert_conversations(retail_tasks("close_order", "buy_pick", "close_and_buy", "price_of_two", "special_service"))
 SETTINGS = SFTSettings(max_steps=4, batch_size=2, learning_rate=1e-2, warmup_steps=0)
-LONGEST = 4_000
+LONGEST = 12_000
+LONGER = r"of \d+ conversations these cannot be trained on: 1 longer than the policy's window of 256 tokens; they are left out"
+RETAIL_TEXT = json.dumps([tool.to_openai() for tool in RetailWorld.tools])
 
 
 def call(number: int, name: str = "get_order", arguments: str = '{"order": "o17"}') -> ToolCall:
@@ -50,6 +54,8 @@ ERRED = [
     ANSWER,
 ]
 
+ONE_CALL = [*ERRED[:3], Message(role="assistant", tool_calls=(call(2),)), ERRED[4], ANSWER]
+
 
 @pytest.mark.parametrize(
     ("messages", "learned"),
@@ -69,7 +75,7 @@ def test_a_turn_erred_if_one_of_its_calls_did_or_if_it_is_no_call(messages: list
 
 def test_a_turn_that_erred_is_read_and_not_learned() -> None:
     _, tokenizer = small_policy([ERRED])
-    whole, less = (learned_tokens(tokenizer, ERRED, LEFT_OUT[name], LONGEST) for name in ("nothing", "erred"))
+    whole, less = (learned_tokens(ChatFormat(tokenizer), ERRED, LEFT_OUT[name], LONGEST) for name in ("nothing", "erred"))
     assert whole["input_ids"] == less["input_ids"] == tokenizer(render(ERRED), add_special_tokens=False)["input_ids"]
     texts = [tokenizer.decode([label for label in row["labels"] if label != IGNORED]) for row in (whole, less)]
     assert "o99" in texts[0] and "o99" not in texts[1]
@@ -82,7 +88,7 @@ def test_a_turn_that_erred_is_read_and_not_learned() -> None:
 def test_what_is_learned_by_default_is_what_trl_takes_from_the_template(tmp_path: Path) -> None:
     """Given plain messages and TRL's own assistant mask, then the weights after training are ours to the bit."""
     model, tokenizer = small_policy(CONVERSATIONS)
-    rows = [{"messages": [_plain(message) for message in messages]} for messages in CONVERSATIONS]
+    rows = [{"messages": [message.to_openai() for message in messages]} for messages in CONVERSATIONS]
     arguments = SFTConfig(
         output_dir=str(tmp_path),
         max_steps=SETTINGS.max_steps,
@@ -132,7 +138,11 @@ def test_micro_batches_give_the_losses_of_the_whole_batch(tmp_path: Path) -> Non
     [
         ({"leave_out": "erred"}, [ERRED[:3]], "not one turn of 1 conversations is learned"),
         ({"batch_size": 4, "micro_batch_size": 3}, CONVERSATIONS, "micro_batch_size 3 does not divide the 4 rows"),
-        ({}, [ERRED, [USER, *ERRED[1:] * 40]], r"conversation 2 of the split's 2: it has \d+ tokens, the policy's window 256"),
+        (
+            {},
+            [[USER, *ERRED[1:] * 40]],
+            "cannot be trained on: 1 longer than the policy's window of 256 tokens; take",
+        ),
     ],
 )
 def test_what_cannot_be_trained_on_is_refused_before_the_first_step(changes, conversations, why, tmp_path: Path) -> None:
@@ -143,36 +153,54 @@ def test_what_cannot_be_trained_on_is_refused_before_the_first_step(changes, con
     assert digest(model) == before
 
 
-def test_a_chat_model_learns_by_trl_s_version_of_its_template_and_reads_its_tools() -> None:
-    """Given Qwen3's own template, which marks nothing, then what follows on the prompt that it is asked with is what it learns."""
-    tokenizer = chat_tokenizer("qwen3")
-    template, tools = marking_template(tokenizer), [tool.to_openai() for tool in RetailWorld.tools]
+@pytest.mark.parametrize("name", MARKS)
+def test_a_chat_model_learns_its_turns_on_the_prompt_that_it_is_asked_with(name: str) -> None:
+    """Given a model's own template, then what follows on the prompt of an engine is what it learns, and the tools are in the prompt."""
+    chat_format = ChatFormat(chat_tokenizer(name, [RETAIL_TEXT]))
     for rule, learned in (("nothing", 3), ("erred", 2)):
-        row = learned_tokens(tokenizer, ERRED, LEFT_OUT[rule], LONGEST, tools=tools, template=template)
+        row = learned_tokens(chat_format, ONE_CALL, LEFT_OUT[rule], LONGEST, tools=RetailWorld.tools)
         runs = [list(run) for own, run in groupby(row["labels"], key=lambda label: label != IGNORED) if own]
         assert len(runs) == learned
-        assert tokenizer.decode(runs[-1]).strip().endswith(END)
-    asked = tokenizer.apply_chat_template([_plain(USER)], tools=tools, tokenize=True, add_generation_prompt=True, return_dict=False)
+        assert {run[-1] in chat_format.ends for run in runs} == {True}
+        assert all(token == label for token, label in zip(row["input_ids"], row["labels"], strict=True) if label != IGNORED)
+    asked = chat_format.prompt_ids([USER], RetailWorld.tools)
     assert row["input_ids"][: len(asked)] == asked
-    assert len(learned_tokens(tokenizer, ERRED, every_turn, LONGEST, template=template)["input_ids"]) < len(row["input_ids"])
+    assert len(learned_tokens(chat_format, ONE_CALL, every_turn, LONGEST)["input_ids"]) < len(row["input_ids"]), "tools are long"
 
 
-def test_a_template_that_nobody_knows_to_mark_is_named() -> None:
-    tokenizer = chat_tokenizer("qwen3")
-    tokenizer.chat_template += " "
-    with pytest.raises(BadInput, match="does not mark what the assistant writes"):
-        marking_template(tokenizer)
-
-
-def chat_tokenizer(name: str) -> Any:
-    """One that knows the words of these tests, with the template of a chat model."""
+def test_the_tiny_policy_learns_its_conversation_as_its_template_marks_it() -> None:
+    """Given the template's own marks ({% generation %}) in one rendering of the whole, then ids and labels are these."""
     _, tokenizer = small_policy([*CONVERSATIONS, ERRED])
-    tokenizer.chat_template = (Path(trl.__file__).parent / "chat_templates" / f"{name}.jinja").read_text()
-    return tokenizer
+    chat_format = ChatFormat(tokenizer)
+    for messages in [*CONVERSATIONS, ERRED]:
+        whole = tokenizer.apply_chat_template(
+            [message.to_openai() for message in messages], return_dict=True, return_assistant_tokens_mask=True
+        )
+        row = learned_tokens(chat_format, messages, every_turn, LONGEST)
+        assert row["input_ids"] == whole["input_ids"]
+        assert [label != IGNORED for label in row["labels"]] == [bool(mark) for mark in whole["assistant_masks"]]
 
 
-def test_a_template_that_marks_no_turns_is_named() -> None:
-    _, tokenizer = small_policy(CONVERSATIONS)
-    tokenizer.chat_template = tokenizer.chat_template.replace("{% generation %}", "").replace("{% endgeneration %}", "")
-    with pytest.raises(BadInput, match=r"marks 0 turns of an assistant that has \d"):
-        learned_tokens(tokenizer, CONVERSATIONS[0], every_turn, LONGEST)
+def test_tokens_after_the_last_answer_are_left_out() -> None:
+    _, tokenizer = small_policy([ERRED])
+    row = learned_tokens(ChatFormat(tokenizer), ERRED[:-1], every_turn, LONGEST)
+    assert tokenizer.decode(row["input_ids"]) == render(ERRED[:4])
+
+
+@pytest.mark.parametrize("name", ["llama3_1", "gptoss"])
+def test_several_calls_in_one_message_are_refused_where_a_template_has_one(name: str) -> None:
+    with pytest.raises(Unlearnable, match=r"^with several calls in one message, which the model's chat template cannot write$"):
+        learned_tokens(ChatFormat(chat_tokenizer(name, [RETAIL_TEXT])), ERRED, every_turn, LONGEST)
+
+
+def test_conversations_that_cannot_be_trained_on_are_counted_and_left_out(tmp_path: Path) -> None:
+    """Given one conversation that is longer than the window, then a warning counts it, and the others train as they do without it."""
+    long = [USER, *ERRED[1:] * 40]
+    weights = []
+    for given in ([ERRED, *CONVERSATIONS], [ERRED, long, *CONVERSATIONS]):
+        model, tokenizer = small_policy([*CONVERSATIONS, ERRED])
+        expected = contextlib.nullcontext() if long not in given else pytest.warns(UserWarning, match=LONGER)
+        with expected:
+            train_sft(model, tokenizer, given, SETTINGS, seed=0, scratch=tmp_path)
+        weights.append(digest(model))
+    assert weights[0] == weights[1]
