@@ -81,17 +81,18 @@ def run_cascade(store: Store, config: CascadeConfig, *, run: RunStage | None = N
         HeadraceError: too few frames in the store, a split that would be empty, a stage that failed.
     """
     cascade = Cascade(store, config, run=run, progress=progress)
-    result = CascadeResult()
-    experts = cascade.seed_items()
-    policies: dict[str, Policy] = {}
-    for stage in config.cascade:
-        parent = policies[stage.parent] if stage.parent is not None else None
-        probed = config.probed_stage(stage)
-        release = cascade.release(stage, policies[probed] if probed is not None else None, experts)
-        policies[stage.name] = cascade.stage(stage.name, parent, release, SPLITS[stage.split].part, stage.settings, stage.backend)
-        cascade.judge(policies[stage.name], result)
-    result.promoted = promoted_policy(store)
-    return result
+    with cascade.prober.own_engines:
+        result = CascadeResult()
+        experts = cascade.seed_items()
+        policies: dict[str, Policy] = {}
+        for stage in config.cascade:
+            parent = policies[stage.parent] if stage.parent is not None else None
+            probed = config.probed_stage(stage)
+            release = cascade.release(stage, policies[probed] if probed is not None else None, experts)
+            policies[stage.name] = cascade.stage(stage.name, parent, release, SPLITS[stage.split].part, stage.settings, stage.backend)
+            cascade.judge(policies[stage.name], result)
+        result.promoted = promoted_policy(store)
+        return result
 
 
 class Cascade:
@@ -234,6 +235,7 @@ class Cascade:
         )
         backend = backend or self.config.backend
         started = time.monotonic()
+        self.prober.own_engines.close()
         result = self.run(BACKENDS[backend](self.config.cluster), spec, folder)
         about = {"stage_id": stage_id, "backend": backend, "input_policy_id": parent.id if parent else None}
         policy = self._commit_stage(spec, result, about | {"seconds": time.monotonic() - started})

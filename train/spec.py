@@ -22,6 +22,7 @@ RatioName = Literal["token", "sequence", "unweighted"]
 CreditName = Literal["uniform", "errors_unrewarded"]
 AggregateName = Literal["mean", "least"]
 Precision = Literal["auto", "fp32", "bf16"]
+RolloutEngine = Literal["auto", "hf", "vllm"]
 ScorerName = Literal["success", "graded", "grounded", "plan", "fidelity", "presentation"]
 _Weight = Annotated[float, Field(gt=0)]
 
@@ -166,7 +167,7 @@ class RLSettings(ModelSettings):
         description="0: plays and learns in turn. From 1 on: a second process plays meanwhile, with the policy of exactly this many "
         "batches ago.",
     )
-    rollouts: Literal["auto", "hf", "vllm"] = Field(
+    rollouts: RolloutEngine = Field(
         default="auto",
         description="What plays the rollouts: hf, our engine in the training process; vllm, a server that gets the weights before each "
         "step; auto, vllm where there is a GPU, vLLM is installed and a base model is trained, else hf.",

@@ -23,12 +23,12 @@ import torch
 from storage.errors import HeadraceError
 from storage.files import disk_errors
 from synth.engines.local.chat_format import ChatFormat
-from synth.engines.local.hf import ends_of
+from synth.engines.local.hf import ends_in
 from synth.engines.vllm import VLLMConfig, check_installed, has_gpu, serving
 from synth.engines.vllm_tokens import VLLMTokenEngine
 from train.adapters import without_wrapper
 from train.device import autocast, uses_bf16
-from train.spec import Precision, RLSettings
+from train.spec import Precision, RLSettings, RolloutEngine
 from train.tiny import CHAT_TEMPLATE
 
 LOG = "vllm.log"
@@ -103,7 +103,7 @@ def serve_policy(
         BadInput: vLLM is to play and is not installed. HeadraceError: the server did not start; the message has the end of its log.
     """
     start, served = scratch / "served", config or VLLMConfig(model=_NAME)
-    if not is_served(settings, tokenizer, served):
+    if settings.staleness or not is_served(settings.rollouts, tokenizer, served):
         yield None
         return
     with disk_errors("handing weights to vLLM", start):
@@ -114,18 +114,32 @@ def serve_policy(
     with ExitStack() as stack:
         server = stack.enter_context(serving(served.model_copy(update=chosen), folder / LOG))
         shutil.rmtree(start)
-        chat_format = ChatFormat(tokenizer, ends_of(model))
+        chat_format = ChatFormat(tokenizer, ends_in(model.generation_config))
         engine = VLLMTokenEngine(server, str(start), chat_format, in_flight=at_once, policy_version=folder.name)
         yield PolicyServer(model, tokenizer, stack.enter_context(engine), scratch, settings.precision)
 
 
-def is_served(settings: RLSettings, tokenizer: Any, config: VLLMConfig) -> bool:
-    """Whether vLLM plays the rollouts on this machine. Raises BadInput if it is to play and is not installed."""
-    if settings.rollouts == "vllm":
+@contextmanager
+def serve_folder(folder: Path, *, log: Path, policy_version: str, config: VLLMConfig | None = None) -> Iterator[VLLMTokenEngine]:
+    """An engine with a server of its own for a policy whose weights stay as they are. Raises as `serve_policy`."""
+    from transformers import AutoTokenizer, GenerationConfig
+
+    flags = ("--dtype", str(served_dtype("auto")).removeprefix("torch."), *(("--max-model-len", "auto") if has_gpu() else ()))
+    chosen = {"model": str(folder), "tool_parser": None, "max_num_seqs": MAX_CONVERSATIONS, "flags": flags}
+    chat_format = ChatFormat(AutoTokenizer.from_pretrained(folder), ends_in(GenerationConfig.from_pretrained(folder)))
+    with (
+        serving((config or VLLMConfig(model=_NAME)).model_copy(update=chosen), log) as server,
+        VLLMTokenEngine(server, str(folder), chat_format, in_flight=MAX_CONVERSATIONS, policy_version=policy_version) as engine,
+    ):
+        yield engine
+
+
+def is_served(wanted: RolloutEngine, tokenizer: Any, config: VLLMConfig) -> bool:
+    """Whether vLLM plays rollouts on this machine. Raises BadInput if it is to play and is not installed."""
+    if wanted == "vllm":
         check_installed(config)
         return True
-    is_wanted = settings.rollouts == "auto" and not settings.staleness and tokenizer.chat_template != CHAT_TEMPLATE
-    return is_wanted and has_gpu() and config.python.exists()
+    return wanted == "auto" and has_gpu() and config.python.exists() and tokenizer.chat_template != CHAT_TEMPLATE
 
 
 def _flags(settings: RLSettings) -> tuple[str, ...]:

@@ -151,18 +151,16 @@ def test_auto_is_vllm_for_a_base_model_where_there_are_a_gpu_and_vllm(
     there, missing = (VLLMConfig(model="policy", environment=tmp_path / name) for name in ("env", "none"))
     there.python.parent.mkdir(parents=True)
     there.python.touch()
-    auto = RLSettings()
     has_gpu(True)
-    assert is_served(auto, base, there)
-    assert not is_served(auto, base, missing)
-    assert not is_served(auto, policy[1], there)
-    assert not is_served(RLSettings(staleness=1), base, there)
-    assert not is_served(RLSettings(rollouts="hf"), base, there)
+    assert is_served("auto", base, there)
+    assert not is_served("auto", base, missing)
+    assert not is_served("auto", policy[1], there)
+    assert not is_served("hf", base, there)
     has_gpu(False)
-    assert not is_served(auto, base, there)
-    assert is_served(RLSettings(rollouts="vllm"), policy[1], there)
+    assert not is_served("auto", base, there)
+    assert is_served("vllm", policy[1], there)
     with pytest.raises(BadInput, match=r"no vLLM at .*none: `make vllm` installs it there"):
-        is_served(RLSettings(rollouts="vllm"), base, missing)
+        is_served("vllm", base, missing)
 
 
 def test_stale_rollouts_by_vllm_are_refused() -> None:
@@ -191,8 +189,12 @@ def test_a_stage_says_before_it_starts_what_its_rollouts_need(
     assert needs(staleness=1) == []
 
 
-def test_without_a_server_nothing_is_started(policy: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("settings", [RLSettings(rollouts="hf"), RLSettings(staleness=1)])
+def test_without_a_server_nothing_is_started(
+    settings: RLSettings, policy: tuple[Any, Any], tmp_path: Path, has_gpu: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_gpu(True)
     monkeypatch.setattr(policy_server, "serving", None)
-    with serve_policy(RLSettings(rollouts="hf"), *policy, scratch=tmp_path, folder=tmp_path) as server:
+    with serve_policy(settings, *policy, scratch=tmp_path, folder=tmp_path) as server:
         assert server is None
     assert list(tmp_path.iterdir()) == []
