@@ -13,8 +13,9 @@ from flows.config import Config
 from flows.summary_tables import Table
 from flows.validation import stage_needs
 from synth.rollouts.episode import MAX_TURNS
-from train.base_model import check_base_model, parameters_of, resolve_model
+from train.base_model import check_base_model, resolve_model
 from train.config import CascadeConfig
+from train.model_cost import ModelShape, gpu_seconds, memory_gib, shape_of, tokens_at_once
 from train.stages import RLStage, Stage
 
 CPU_S_PER_PROPOSAL = 0.02
@@ -26,8 +27,6 @@ CPU_S_PER_SFT_CONVERSATION = 0.006
 CPU_S_PER_RL_ROLLOUT = 0.02
 TINY_PARAMETERS = 420_000
 """Of the policy that the rates of training and rollouts were measured with; those of a base model grow with its parameters."""
-BYTES_PER_PARAMETER = 16
-"""Of a process that trains all weights in fp32: weights, gradients, and two moments of AdamW; activations come on top."""
 
 Line = tuple[str, str, float]
 """Step, counts, CPU seconds."""
@@ -140,11 +139,28 @@ def _train(config: Config) -> list[Line]:
     if cascade.model is not None:
         folder = resolve_model(cascade.model)
         check_base_model(folder)
-        size = parameters_of(folder)
-        memory = f"about {BYTES_PER_PARAMETER * size / 2**30:.1f} GiB a process to train in fp32, and activations"
-        first.append(("model", f"{cascade.model}: {size / 1e6:,.1f} M parameters; {memory}", 0.0))
-        lines = [(name, what, seconds * size / TINY_PARAMETERS) for name, what, seconds in lines]
+        shape = shape_of(folder)
+        first.append(("model", f"{cascade.model}: {shape.parameters / 1e6:,.1f} M parameters, window {shape.window:,} tokens", 0.0))
+        lines = [_with_model(cascade, shape, line) for line in lines]
+        first += [("mix", f"{share:.0%} of the seed split from {name}", 0.0) for name, share in cascade.mix.items()]
     return [*first, *lines]
+
+
+def _with_model(cascade: CascadeConfig, shape: ModelShape, line: Line) -> Line:
+    """A line of the tiny policy, for a base model: a stage's memory, and times by its size or, on GPUs, by its operations."""
+    name, what, seconds = line
+    stages = {stage.name: stage for stage in cascade.cascade}
+    scaled = seconds * shape.parameters / TINY_PARAMETERS
+    if name not in stages:
+        return name, what, scaled
+    stage, spec = stages[name], cascade.draft_specs(Path())[name]
+    settings, backend = stage.settings, cascade.backend_of(stage)
+    gpus, processes = backend.gpus(spec), backend.processes(spec)
+    has_bf16 = settings.precision == "bf16" or (settings.precision == "auto" and gpus > 0)
+    memory = memory_gib(shape, settings, processes=processes, is_sharded=backend.is_sharded(spec), in_bf16=has_bf16)
+    held = f"about {memory:,.1f} GiB a {'GPU' if gpus else 'process'}, at {tokens_at_once(shape, settings, processes):,} tokens at once"
+    held += "; the time is without rollouts" if gpus and isinstance(stage, RLStage) else ""
+    return name, f"{what}; {held}", gpu_seconds(shape, settings, gpus) if gpus else scaled
 
 
 def _stage(cascade: CascadeConfig, stage: Stage) -> Line:

@@ -240,6 +240,8 @@ class Outcome(StrEnum):
     INFRA_FAILURE = "infra_failure"
     JUDGE_FAILURE = "judge_failure"
     UNFINISHED = "unfinished"
+    NOT_EXECUTED = "not_executed"
+    """A general conversation, which uses no tools."""
 
     @property
     def is_rated(self) -> bool:

@@ -17,10 +17,11 @@ from __future__ import annotations
 import itertools
 import json
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 
@@ -43,6 +44,8 @@ from train.backends.base import Backend, run_stage
 from train.backends.named import BACKENDS
 from train.base_model import check_base_model, model_id, resolve_model, window_of
 from train.config import CascadeConfig
+from train.data.general_data import SPLIT as GENERAL_SPLIT
+from train.data.general_data import choose_chats, store_chats
 from train.data.seed_split import rough_tokens, synthesised_conversations
 from train.measure.evaluate import facets
 from train.measure.gate import gate
@@ -110,6 +113,8 @@ class Cascade:
         if self.base is not None:
             check_base_model(self.base)
         self.window = window_of(self.base) if self.base is not None else TinyConfig().positions
+        tasks = config.expert_budget / (1 - sum(config.mix.values()))
+        self.chats = {name: choose_chats(name, round(tasks * share), self.window) for name, share in config.mix.items()}
 
     def _run(self, backend: Backend[Any], spec: StageSpec, folder: Path) -> dict[str, Any]:
         return run_stage(backend, spec, folder, lambda done, most, _: self.prober.progress(f"stage {spec.name}", done, most))
@@ -126,7 +131,12 @@ class Cascade:
         synthesised = self.synthesised(round(config.expert_budget * config.synthesised_share))
         single = [source for source in self.prober.sources["seed"] if source.conversation is None]
         experts = self.experts(self.prober.draw(single, config.expert_budget - len(synthesised), "train"))
-        return [item for pair in itertools.zip_longest(synthesised, experts) for item in pair if item is not None]
+        kinds = itertools.zip_longest(synthesised, experts, self.general("chosen"))
+        return [item for turn in kinds for item in turn if item is not None]
+
+    def general(self, use: Literal["chosen", "held_out"]) -> list[ReleaseItem]:
+        """The general conversations to train on (`chosen`), or those that are kept aside; none without `mix`."""
+        return [item for name, chats in self.chats.items() for item in store_chats(self.store, name, getattr(chats, use))]
 
     def synthesised(self, count: int) -> list[ReleaseItem]:
         """Accepted conversations; where they are too few, also siblings of them, made as experts are."""
@@ -188,8 +198,13 @@ class Cascade:
             "expert_budget": config.expert_budget,
             "synthesised_share": config.synthesised_share,
             "experts": config.experts.engine or TEACHER,
+            "mix": {name.rpartition("/")[2]: share for name, share in config.mix.items()},
         }
-        return make_release(self.store, "seed", {"seed": items}, manifest)
+        return make_release(self.store, "seed", {"seed": items} | self._held_out(), manifest)
+
+    def _held_out(self) -> dict[str, list[ReleaseItem]]:
+        """The split on which stages measure what is forgotten; none without `mix`."""
+        return {GENERAL_SPLIT: held_out} if (held_out := self.general("held_out")) else {}
 
     def routed_release(self, name: str, policy: Policy, experts: list[ReleaseItem]) -> str:
         """Probes the policy, tags the probe tasks, and freezes the splits that routing makes of the tags."""
@@ -207,7 +222,7 @@ class Cascade:
             "oracle": self.config.experts.engine if self.config.experts.oracle else None,
             "version": ROUTE_VERSION,
         }
-        return make_release(self.store, name, {split: items for split, items in splits.items() if items}, manifest)
+        return make_release(self.store, name, {split: items for split, items in splits.items() if items} | self._held_out(), manifest)
 
     # ---- stages ------------------------------------------------------------------------------------------------------------
 
@@ -237,6 +252,8 @@ class Cascade:
         started = time.monotonic()
         self.prober.own_engines.close()
         result = self.run(BACKENDS[backend](self.config.cluster), spec, folder)
+        for note in result.get("notes", ()):
+            warnings.warn(f"stage {name}: {note}", stacklevel=2)
         about = {"stage_id": stage_id, "backend": backend, "input_policy_id": parent.id if parent else None}
         policy = self._commit_stage(spec, result, about | {"seconds": time.monotonic() - started})
         self.prober.progress(f"stage {name}", settings.max_steps, settings.max_steps)

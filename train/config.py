@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -81,6 +81,11 @@ class CascadeConfig(BaseModel):
         None,
         description="Base model of stages without a parent: a Hugging Face folder, or an id of the hub; null: a fresh tiny policy.",
     )
+    mix: dict[str, Annotated[float, Field(gt=0, lt=1)]] = Field(
+        default_factory=dict,
+        description="General conversations that SFT learns too, so that the base model keeps what it knew: a JSONL or Parquet file (column "
+        "messages), or a dataset of the hub, with its share of the seed split. What every stage forgets of them is measured.",
+    )
     max_difficulty: int = Field(3, ge=-1, le=5, description="Highest static difficulty of a task that is used.")
     language: Language = Field("en", description="Language in which siblings of a task are worded.")
     expert_budget: int = Field(480, ge=1, description="Conversations that the seed SFT uses, of both kinds.")
@@ -125,6 +130,16 @@ class CascadeConfig(BaseModel):
         description="The cluster of the backend; a change trains no stage again.",
     )
     seed: int = Field(0, ge=0, description="Seed of the weights, the order of batches and every rollout.")
+
+    @model_validator(mode="after")
+    def _check_mix(self) -> CascadeConfig:
+        if self.mix and self.model is None:
+            raise ValueError(
+                "mix keeps what a base model knew; the tiny policy knew nothing: name a base model as `model`, or leave mix out"
+            )
+        if sum(self.mix.values()) >= 0.9:
+            raise ValueError(f"the shares of mix are {sum(self.mix.values()):g} together: leave at least a tenth to tasks")
+        return self
 
     @model_validator(mode="after")
     def _check_batches(self) -> CascadeConfig:

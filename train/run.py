@@ -25,7 +25,7 @@ from typing import Any
 from filters.code_hash import code_hash
 from storage.errors import BadInput, HeadraceError
 from storage.files import disk_errors, replace_atomically, sync_dir, sync_file
-from storage.records import Tool, content_id
+from storage.records import Message, Tool, content_id
 from storage.releases.release import ReleasedItem, Setting, load_split
 from storage.store import Store
 from synth.engines.local.model_folder import check_folder
@@ -42,7 +42,8 @@ from train.spec import CHECKPOINTS, METRICS, StageSpec
 def run(spec: StageSpec) -> dict[str, Any]:
     """Runs a stage and returns the content of `result.json`; an empty dict in a process that does not write.
 
-    weights_hash: SHA-256 of the weights. metrics: summary. code_hash: of the code that ran, which may differ on a cluster.
+    weights_hash: SHA-256 of the weights. metrics: summary, with the loss on general conversations before and after, if the release has
+    some (`train/measure/forgetting.py`). notes: for the user. code_hash: of the code that ran, which may differ on a cluster.
 
     Raises:
         BadInput: the release, the split, a world or the input policy is missing, or the policy's folder is incomplete (`check_folder`) or
@@ -50,23 +51,29 @@ def run(spec: StageSpec) -> dict[str, Any]:
         HeadraceError: the split has no rows for this algorithm, the training diverged, or the disk is full.
     """
     settle()
+    from train.measure.forgetting import general_loss, held_out_chats
+
     store = Store(spec.store)
     register_stored(store)
     items = load_split(store, spec.release_id, spec.split)
     model, tokenizer = _policy(spec, items)
     if spec.settings.lora is not None:
         model = add_adapters(model, spec.settings.lora, spec.seed)
-    folder = spec.model_out.parent
+    folder, chats = spec.model_out.parent, held_out_chats(store, spec)
+    before = general_loss(model, tokenizer, chats) if chats and is_main() else None
     with disk_errors("training", folder):
         with tempfile.TemporaryDirectory(prefix="headrace-stage-") as scratch:
-            metrics = _train(spec, store, model, tokenizer, items, Path(scratch))
+            metrics, notes = _train(spec, store, model, tokenizer, items, Path(scratch))
         weights = whole_weights(model) if is_sharded() else None
         if not is_main():
             return {}
         model = merge_adapters(model if weights is None else _unsharded(model, spec, weights))
         _write_lines(folder / METRICS, metrics)
         _put_in_place(model, tokenizer, spec.model_out)
-        result = {"weights_hash": weights_hash(spec.model_out), "metrics": _summary(metrics), "code_hash": _code()}
+        summary = _summary(metrics)
+        if before is not None:
+            summary |= {"general_loss_before": before, "general_loss": general_loss(model, tokenizer, chats)}
+        result = {"weights_hash": weights_hash(spec.model_out), "metrics": summary, "notes": notes, "code_hash": _code()}
         replace_atomically(folder / "result.json", lambda path: path.write_text(json.dumps(result)) and None)
     shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
     return result
@@ -152,20 +159,16 @@ def _load(folder: Path, *, in_bf16: bool) -> tuple[Any, Any]:
 
 def _train(
     spec: StageSpec, store: Store, model: Any, tokenizer: Any, items: Sequence[ReleasedItem], scratch: Path
-) -> list[dict[str, float]]:
-    """Trains `model` in place and returns one row of metrics per step; RL also writes `tags.jsonl`."""
+) -> tuple[list[dict[str, float]], list[str]]:
+    """Trains `model` in place; returns one row of metrics per step, and notes for the user. RL also writes `tags.jsonl`."""
     from train.checkpoints import Checkpoints
 
-    folder = spec.model_out.parent
+    folder, notes = spec.model_out.parent, list[str]()
     if spec.sft is not None:
         from train.sft.sft import train_sft
 
-        talks = [(item.conversation.messages, _prompt_tools(item.setting)) for item in items if item.conversation]
-        if not talks:
-            raise HeadraceError(
-                f"split {spec.split} of release {spec.release_id} has no conversation to train on; SFT needs trajectories or rollouts"
-            )
-        return train_sft(
+        talks = _talks(spec, items)
+        metrics = train_sft(
             model,
             tokenizer,
             [messages for messages, _ in talks],
@@ -175,7 +178,9 @@ def _train(
             tools=[tools for _, tools in talks],
             live=folder / METRICS,
             checkpoints=partial(Checkpoints, folder / CHECKPOINTS, _settings_hash(spec)) if spec.sft.checkpoint_steps else None,
+            note=notes.append,
         )
+        return metrics, notes
     from train.rl.policy_server import serve_policy
     from train.rl.queue import RolloutQueue
 
@@ -203,7 +208,22 @@ def _train(
             server=server,
         )
     _write_lines(folder / "tags.jsonl", source.running.tags(since=0).drop("policy_id").to_dicts())
-    return metrics
+    return metrics, notes
+
+
+def _talks(spec: StageSpec, items: Sequence[ReleasedItem]) -> list[tuple[Sequence[Message], list[Tool]]]:
+    """The conversations of a split, each with the tools that its prompt listed.
+
+    Raises:
+        HeadraceError: the split has none.
+    """
+    talks: list[tuple[Sequence[Message], list[Tool]]] = [
+        (item.conversation.messages, _prompt_tools(item.setting)) for item in items if item.conversation
+    ]
+    if not talks:
+        problem = "has no conversation to train on; SFT needs trajectories or rollouts"
+        raise HeadraceError(f"split {spec.split} of release {spec.release_id} {problem}")
+    return talks
 
 
 def _prompt_tools(setting: Setting) -> list[Tool]:

@@ -33,10 +33,10 @@ from train.data.seed_split import rough_tokens
 from train.measure.evaluate import paired_difference, task_means
 
 SEEDS = (0, 1, 2)
-MINUTES = 6
+MINUTES = 12
 """Of one arm and seed."""
 TRAINED, HELD_OUT = ("retail", "library", "school"), ("banking", "hotel")
-DATA_TOKENS, TRAINED_TOKENS = 60_000, 1_500_000
+DATA_TOKENS, TRAINED_TOKENS = 240_000, 4_000_000
 EACH, DRAWS = 300, 2
 MOST_TOKENS, MOST_DIFFICULTY, BATCH = 400, 3, 16
 KEPT = ROOT / ".cache" / "bench" / "links" / "mixed"

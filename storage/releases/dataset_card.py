@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from storage.records import JSON
-from storage.releases.release import BEFORE_SQL, ORIGINS, ReleasedItem
+from storage.releases.release import BEFORE_SQL, GENERAL, ORIGINS, ReleasedItem
 from storage.store import Store
 
 UNSTATED = "not stated: find out before you publish"
@@ -164,9 +164,16 @@ def _licences(store: Store, release_id: str, licences: Mapping[str, str]) -> str
            ORDER BY domain""",
         [release_id] * 2,
     )["domain"].to_list()
+    general = store.query(
+        "SELECT DISTINCT c.teacher FROM release_items i JOIN trajectories c ON c.trajectory_id = i.item_id WHERE i.release_id = ? "
+        "AND c.world = ? ORDER BY 1",
+        [release_id, GENERAL],
+    )["teacher"].to_list()
     text = "Scripted conversations, and the worlds and tools that Headrace ships, are under Apache-2.0."
     if user_domains:
         text += f" Not of Headrace, their licence {UNSTATED}: the worlds and tools of {', '.join(user_domains)}."
+    if general:
+        text += f" Not of Headrace, their licence {UNSTATED}: general conversations ({', '.join(general)})."
     return text + (" Raw queries came from:\n\n" + _table(("source", "tasks", "licence"), rows) if rows else "")
 
 

@@ -35,7 +35,14 @@ BEFORE_SQL = f"(SELECT part_id FROM parts WHERE rowid < {RELEASED_AT_SQL})"
 """SQL: the parts committed before a release, which never change afterwards. Parameter: the release id."""
 
 Kind = Literal["task", "trajectory", "rollout"]
-ORIGINS = {"query": "from raw queries", "conversation": "from synthesised conversations", "goal": "from single blueprint goals"}
+GENERAL = "general"
+"""World, in name, of general conversations, which use no tools."""
+ORIGINS = {
+    "query": "from raw queries",
+    "conversation": "from synthesised conversations",
+    "goal": "from single blueprint goals",
+    GENERAL: "from general data",
+}
 """Origins of items, in words."""
 _IDS = {"item_id": pl.String, "task_id": pl.String}
 
@@ -127,8 +134,8 @@ def make_release(store: Store, name: str, splits: Mapping[str, Sequence[ReleaseI
 def manifest_of(store: Store, release_id: str) -> dict[str, Any]:
     """The manifest as stored: what decided the selection, and per split `items`, `tasks`, `kinds`, `origins` and `hash`.
 
-    origins: number of items that come of raw queries (`query`), of synthesised conversations (`conversation`), and of single blueprint
-    goals (`goal`).
+    origins: number of items that come of raw queries (`query`), of synthesised conversations (`conversation`), of single blueprint goals
+    (`goal`), and of general data (`general`).
 
     Raises:
         BadInput: the release does not exist.
@@ -208,13 +215,15 @@ def _conversations(store: Store, release_id: str, split: str) -> dict[str, Traje
 
 
 def _settings(store: Store, release_id: str, split: str) -> dict[str, Setting]:
-    """Id -> setting of simulated conversations, from their blueprints."""
+    """Id -> setting of simulated conversations, from their blueprints, and of general ones."""
     rows = store.query(
         """SELECT i.item_id, c.world, c.language, json_extract(b.spec, '$.tools')::VARCHAR FROM release_items i
            JOIN trajectories c ON c.trajectory_id = i.item_id JOIN blueprints b USING (blueprint_id)
            WHERE i.release_id = ? AND i.split = ? AND i.kind = 'trajectory' AND c.cluster_id IS NOT NULL
-             AND json_exists(b.spec, '$.tools')""",
-        [release_id, split],
+             AND json_exists(b.spec, '$.tools')
+           UNION ALL SELECT i.item_id, c.world, c.language, '[]' FROM release_items i JOIN trajectories c ON c.trajectory_id = i.item_id
+           WHERE i.release_id = ? AND i.split = ? AND i.kind = 'trajectory' AND c.world = ?""",
+        [release_id, split, release_id, split, GENERAL],
     )
     return {item: Setting(world, language, tuple(json.loads(tools))) for item, world, language, tools in rows.iter_rows()}
 
@@ -241,16 +250,17 @@ def _count_origins(store: Store, items: Sequence[ReleaseItem]) -> dict[str, JSON
         "WHERE task_id IN (SELECT unnest(?)) GROUP BY task_id",
         [ids["task_id"].drop_nulls().unique().sort().to_list()],
     )
-    simulated = store.query(
-        "SELECT trajectory_id AS item_id, true AS simulated FROM trajectories WHERE cluster_id IS NOT NULL AND trajectory_id IN "
+    trajectories = store.query(
+        "SELECT trajectory_id AS item_id, cluster_id IS NOT NULL AS simulated, world FROM trajectories WHERE trajectory_id IN "
         "(SELECT unnest(?))",
         [[item.item_id for item in items if item.kind == "trajectory"]],
     )
     joined = ids.join(tasks.cast({"task_id": pl.String}), on="task_id", how="left").join(
-        simulated.cast({"item_id": pl.String}), on="item_id", how="left"
+        trajectories.cast({"item_id": pl.String}), on="item_id", how="left"
     )
-    is_conversation = pl.col("simulated").is_not_null() | (pl.col("conversation") == "OBJECT")
-    origin = pl.when(is_conversation).then(pl.lit("conversation")).when(pl.col("query_id").is_not_null()).then(pl.lit("query"))
+    is_conversation = pl.col("simulated") | (pl.col("conversation") == "OBJECT")
+    origin = pl.when(pl.col("world") == GENERAL).then(pl.lit(GENERAL)).when(is_conversation).then(pl.lit("conversation"))
+    origin = origin.when(pl.col("query_id").is_not_null()).then(pl.lit("query"))
     counts = joined.select(origin=origin.otherwise(pl.lit("goal")))["origin"].value_counts()
     return dict(sorted(counts.iter_rows()))
 

@@ -46,7 +46,8 @@ def test_a_curated_store_is_tagged_trained_on_ray_and_evaluated(prefect_server: 
     small, cluster = read(CI, store=tmp_path / "chain" / "store"), read(ROOT / "configs" / "cluster.yaml").train
     stages = [*small.train.model_dump()["stages"][:1], {"name": "sft2", "skip": True}, {"name": "rl", "skip": True}]
     short = CascadeConfig.model_validate(small.train.model_dump() | {"stages": stages})
-    on_ray = short.model_copy(update={"backend": cluster.backend, "cluster": cluster.cluster})
+    here = cluster.cluster.model_copy(update={"gpus_per_node": 0, "cpus": 1.0})
+    on_ray = short.model_copy(update={"backend": cluster.backend, "cluster": here})
     config = small.model_copy(update={"train": on_ray}).model_dump(mode="json")
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
     store = Store(small.store)

@@ -160,6 +160,6 @@ def test_parameters_are_those_of_the_weights(base: Path) -> None:
 def test_a_dry_run_says_what_a_base_model_takes(base: Path, tmp_path: Path) -> None:
     config = Config(store=tmp_path / "store", train=CascadeConfig(model=str(base)))
     rows = {row["step"]: row["what"] for row in plan(config, ["train"]).rows}
-    assert f"{parameters_of(base) / 1e6:,.1f} M parameters" in rows["model"] and "GiB a process" in rows["model"]
+    assert f"{parameters_of(base) / 1e6:,.1f} M parameters" in rows["model"] and "GiB a process" in rows["sft1"]
     (base_free,) = [row for row in plan(Config(store=tmp_path / "store"), ["train"]).rows if row["step"] == "sft1"]
     assert "synthesised conversations" in base_free["what"]

@@ -104,6 +104,14 @@ class Backend(ABC, Generic[HandleT]):
         """Number of processes that share a batch of this stage."""
         return 1
 
+    def gpus(self, spec: StageSpec) -> int:
+        """Number of GPUs that this stage uses."""
+        return 0
+
+    def is_sharded(self, spec: StageSpec) -> bool:
+        """Whether each process of this stage holds a part of the weights."""
+        return False
+
     def render(self, spec: StageSpec, folder: Path) -> Mapping[str, str]:
         """File name -> text of what the backend would send to another system, for a dry run; empty if there is none."""
         return {}

@@ -61,6 +61,9 @@ class LocalBackend(Backend[Child]):
             os.killpg(handle.process.pid, signal.SIGKILL)
             handle.process.wait()
 
+    def gpus(self, spec: StageSpec) -> int:
+        return min(1, len(list(Path("/dev").glob("nvidia[0-9]*"))))
+
     def needs(self, spec: StageSpec) -> Sequence[Need]:
         libraries = Need("extra `train`", "PyTorch and TRL on this machine (the extra `train`)", _check_libraries)
         return (libraries, *_rollout_needs(spec))

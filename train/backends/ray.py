@@ -166,8 +166,14 @@ class RayBackend(Backend[RayJob]):
 
     def processes(self, spec: StageSpec) -> int:
         """One per GPU."""
+        return max(1, self.gpus(spec))
+
+    def gpus(self, spec: StageSpec) -> int:
         resources = resources_of(self.cluster, spec)
-        return max(1, resources.nodes * resources.gpus_per_node)
+        return resources.nodes * resources.gpus_per_node
+
+    def is_sharded(self, spec: StageSpec) -> bool:
+        return resources_of(self.cluster, spec).sharding == "fsdp"
 
     def render(self, spec: StageSpec, folder: Path) -> Mapping[str, str]:
         text, body = describe_job(spec, folder, self.cluster)

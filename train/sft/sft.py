@@ -24,7 +24,7 @@ from storage.records import Message, Tool
 from synth.engines.local.chat_format import ChatFormat
 from train.checkpoints import Checkpoints, SavedState
 from train.data.token_labels import IGNORED, LEFT_OUT, Unlearnable, learned_tokens
-from train.device import batch_arguments, is_main, processes, trainer_arguments
+from train.device import batch_arguments, processes, trainer_arguments
 from train.divergence import StopDiverged
 from train.metrics_log import LiveMetrics
 from train.sft.length_batching import Order
@@ -74,6 +74,7 @@ def train_sft(
     tools: Sequence[Sequence[Tool]] | None = None,
     live: Path | None = None,
     checkpoints: Callable[[SavedState], Checkpoints] | None = None,
+    note: Callable[[str], object] = warnings.warn,
 ) -> list[dict[str, float]]:
     """Trains `model` in place; returns one row of metrics per step (step, loss, learning_rate).
 
@@ -81,14 +82,15 @@ def train_sft(
     tools: available tools of each conversation; None: no tools.
     live: file that gets the rows during training.
     checkpoints: saves checkpoints and resumes from the last; None: no checkpoints.
+    note: is told how many conversations are left out, if any are.
 
     Raises:
         BadInput: no conversation can be trained on (each exceeds the model's window, or its template cannot write it), a batch does not
-            divide, or nothing is learned. Where only some cannot be trained on, a warning counts them.
+            divide, or nothing is learned.
         HeadraceError: weights are not finite, before or after any step.
     """
     sizes = batch_arguments(settings.batch_size, settings.micro_batch_size)
-    rows = _rows(tokenizer, conversations, tools, settings, longest=model.config.max_position_embeddings)
+    rows = _rows(tokenizer, conversations, tools, settings, longest=model.config.max_position_embeddings, note=note)
     if settings.pack_tokens is not None:
         rows = pack(rows, settings.pack_tokens)
     fillers = [_filler(rows[0])] if processes() > 1 else []
@@ -141,6 +143,7 @@ def _rows(
     settings: SFTSettings,
     *,
     longest: int,
+    note: Callable[[str], object],
 ) -> list[dict[str, list[int]]]:
     """Tokens and labels of the conversations that can be trained on and have at least one learned turn."""
     rule, chat_format = LEFT_OUT[settings.leave_out], ChatFormat(tokenizer)
@@ -156,8 +159,7 @@ def _rows(
         problem = f"of {len(conversations):,} conversations these cannot be trained on: {reasons}"
         if not rows:
             raise BadInput(f"{problem}; take a model with a longer window or another chat template, or other conversations")
-        if is_main():
-            warnings.warn(f"{problem}; they are left out", stacklevel=3)
+        note(f"{problem}; they are left out")
     rows = [row for row in rows if any(label != IGNORED for label in row["labels"])]
     if not rows:
         raise BadInput(f"not one turn of {len(conversations)} conversations is learned: leave_out is {settings.leave_out}")

@@ -16,7 +16,7 @@ from storage.records import JSON, FunctionCall, Message, ToolCall
 
 _MAX_DEPTH = 64
 """Deepest nesting of well-formed arguments; recursive readers would run out of stack below."""
-_MARKS = ("<tool_call>", "<|python_tag|>", "[TOOL_CALLS]", "<|message|>", " to=functions.")
+_MARKS = ("<tool_call>", "<|python_tag|>", "[TOOL_CALLS]", "<|message|>", "to=functions.")
 
 
 class Reader(Protocol):

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from storage.errors import BadInput
 from storage.records import Message, Outcome, SampledTurn
 from synth.engines.base import ChatAnswer, ChatRequest, Engine
-from synth.engines.local.call_texts import parse_hermes
 from synth.engines.local.hf import HFEngine
 from synth.rollouts.draws import rollout
 from synth.rollouts.episode import Conversing, Trace, trace
@@ -299,61 +295,3 @@ def test_a_model_folder_answers_as_the_model_in_memory(model, tokenizer, engine,
     assert stored.name == f"hf:{tmp_path / 'policy-7'}"
     assert [answer.token_ids for answer in stored.chat(requests)] == [answer.token_ids for answer in engine.chat(requests)]
     assert {answer.policy_version for answer in stored.chat(requests[:2])} == {"policy-7"}
-
-
-# ---- Hermes --------------------------------------------------------------------------------------------------------------
-
-
-def hermes(name: str, arguments: object) -> str:
-    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments}, ensure_ascii=False)}\n</tool_call>"
-
-
-JSON_OBJECTS = st.dictionaries(
-    st.text("abcü中 _", min_size=1, max_size=5),
-    st.recursive(
-        st.none() | st.booleans() | st.integers() | st.text('ab{}"\\ \n中', max_size=8),
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab", min_size=1, max_size=2), inner, max_size=2),
-        max_leaves=4,
-    ),
-    max_size=3,
-)
-
-
-@settings(max_examples=60, deadline=None)
-@given(calls=st.lists(st.tuples(st.sampled_from(["buy", "get_order"]), JSON_OBJECTS), min_size=1, max_size=3), first=st.integers(0, 5))
-def test_well_formed_calls_come_back_with_their_arguments_and_numbers(calls, first):
-    message = parse_hermes("\n".join(hermes(*call) for call in calls), first_call=first)
-    assert [(call.function.name, json.loads(call.function.arguments)) for call in message.tool_calls] == calls
-    assert [call.id for call in message.tool_calls] == [f"call_{first + place}" for place in range(len(calls))]
-    assert message.content is None
-
-
-def test_text_around_a_call_is_kept_beside_it():
-    message = parse_hermes(f"Let me look.\n{hermes('get_order', {'order': 'o17'})}")
-    assert message.content == "Let me look."
-    assert [call.function.name for call in message.tool_calls] == ["get_order"]
-
-
-def test_an_answer_without_a_call_is_its_text():
-    assert parse_hermes(" o17 is cancelled.\n") == Message(role="assistant", content="o17 is cancelled.")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "<tool_call>\n{not json}\n</tool_call>",
-        '<tool_call>\n{"name": "buy"}\n</tool_call>',
-        '<tool_call>\n{"arguments": {}}\n</tool_call>',
-        hermes("buy", "o17"),
-        hermes("buy", ["o17"]),
-        hermes("buy", None),
-        '<tool_call>\n{"name": 7, "arguments": {}}\n</tool_call>',
-        '<tool_call>\n[{"name": "buy", "arguments": {}}]\n</tool_call>',
-        '<tool_call>\n{"name": "buy", "arguments": {}}',
-        f"{hermes('buy', {})}\n<tool_call>\n{{",
-        f"{hermes('buy', {})}\n{hermes('buy', 3)}",
-        f"{hermes('buy', 3)}\n{hermes('buy', {})}",
-    ],
-)
-def test_one_malformed_call_leaves_the_whole_text_and_no_call(text):
-    assert parse_hermes(text) == Message(role="assistant", content=text)
