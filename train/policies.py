@@ -146,14 +146,13 @@ class OwnEngines:
         """Raises BadInput: its folder is incomplete, or vLLM is not installed. HeadraceError: its server did not start."""
         from transformers import AutoTokenizer
 
-        from synth.engines.vllm import VLLMConfig
         from train.rl.policy_server import LOG, is_served, serve_folder
 
         if policy.id in self._served:
             return self._served[policy.id]
         self.close()
         check_folder(policy.path)
-        if not is_served(self._wanted, AutoTokenizer.from_pretrained(policy.path), VLLMConfig(model=policy.id)):
+        if not is_served(self._wanted, AutoTokenizer.from_pretrained(policy.path)):
             return engine_of(policy)
         opened = serve_folder(policy.path, log=policy.path.parent / LOG, policy_version=policy.id)
         return self._served.setdefault(policy.id, self._server.enter_context(opened))

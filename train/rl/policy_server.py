@@ -38,7 +38,6 @@ MAX_CONVERSATIONS = 256
 TOLERANCES = {torch.float32: 1e-3, torch.bfloat16: 0.1}
 """Mean difference of a token's log-probability between server and trainer, in nats, above which it is not rounding; by the server's
 floats."""
-_NAME = "policy"
 _PROBE = (
     "An agent books trains, answers questions about orders, and cancels nothing that it was not asked to. The user says: find order 4711, "
     'tell me what it cost (12.50 or more?), then close it. <tool_call>{"name": "close_order", "arguments": {"order_id": "o17"}}</tool_call>'
@@ -91,28 +90,25 @@ class PolicyServer:
 
 
 @contextmanager
-def serve_policy(
-    settings: RLSettings, model: Any, tokenizer: Any, *, scratch: Path, folder: Path, config: VLLMConfig | None = None
-) -> Iterator[PolicyServer | None]:
+def serve_policy(settings: RLSettings, model: Any, tokenizer: Any, *, scratch: Path, folder: Path) -> Iterator[PolicyServer | None]:
     """A server for the rollouts of a stage; None where our own engine plays them.
 
     folder: of the stage; gets the server's log.
-    config: where vLLM is, and its start.
 
     Raises:
         BadInput: vLLM is to play and is not installed. HeadraceError: the server did not start; the message has the end of its log.
     """
-    start, served = scratch / "served", config or VLLMConfig(model=_NAME)
-    if settings.staleness or not is_served(settings.rollouts, tokenizer, served):
+    start = scratch / "served"
+    if settings.staleness or not is_served(settings.rollouts, tokenizer):
         yield None
         return
     with disk_errors("handing weights to vLLM", start):
         write_served(model, start, served_dtype(settings.precision))
         tokenizer.save_pretrained(start)
     at_once = min(settings.tasks_a_step * settings.draws, MAX_CONVERSATIONS)
-    chosen = {"model": str(start), "tool_parser": None, "max_num_seqs": at_once, "is_trained": True, "flags": _flags(settings)}
+    config = VLLMConfig(model=str(start), tool_parser=None, max_num_seqs=at_once, is_trained=True, flags=_flags(settings))
     with ExitStack() as stack:
-        server = stack.enter_context(serving(served.model_copy(update=chosen), folder / LOG))
+        server = stack.enter_context(serving(config, folder / LOG))
         shutil.rmtree(start)
         chat_format = ChatFormat(tokenizer, ends_in(model.generation_config))
         engine = VLLMTokenEngine(server, str(start), chat_format, in_flight=at_once, policy_version=folder.name)
@@ -120,22 +116,23 @@ def serve_policy(
 
 
 @contextmanager
-def serve_folder(folder: Path, *, log: Path, policy_version: str, config: VLLMConfig | None = None) -> Iterator[VLLMTokenEngine]:
+def serve_folder(folder: Path, *, log: Path, policy_version: str) -> Iterator[VLLMTokenEngine]:
     """An engine with a server of its own for a policy whose weights stay as they are. Raises as `serve_policy`."""
     from transformers import AutoTokenizer, GenerationConfig
 
     flags = ("--dtype", str(served_dtype("auto")).removeprefix("torch."), *(("--max-model-len", "auto") if has_gpu() else ()))
-    chosen = {"model": str(folder), "tool_parser": None, "max_num_seqs": MAX_CONVERSATIONS, "flags": flags}
+    config = VLLMConfig(model=str(folder), tool_parser=None, max_num_seqs=MAX_CONVERSATIONS, flags=flags)
     chat_format = ChatFormat(AutoTokenizer.from_pretrained(folder), ends_in(GenerationConfig.from_pretrained(folder)))
     with (
-        serving((config or VLLMConfig(model=_NAME)).model_copy(update=chosen), log) as server,
+        serving(config, log) as server,
         VLLMTokenEngine(server, str(folder), chat_format, in_flight=MAX_CONVERSATIONS, policy_version=policy_version) as engine,
     ):
         yield engine
 
 
-def is_served(wanted: RolloutEngine, tokenizer: Any, config: VLLMConfig) -> bool:
+def is_served(wanted: RolloutEngine, tokenizer: Any) -> bool:
     """Whether vLLM plays rollouts on this machine. Raises BadInput if it is to play and is not installed."""
+    config = VLLMConfig(model="policy")
     if wanted == "vllm":
         check_installed(config)
         return True
@@ -174,22 +171,30 @@ def write_served(model: Any, folder: Path, dtype: torch.dtype) -> None:
     """
     base = without_wrapper(model)
     is_untied = bool(base.config.tie_word_embeddings) and not has_gpu()
-    converted: dict[object, torch.Tensor] = {}
+    places: set[object] = set()
     weights = {}
-    for name, tensor in merged_weights(base).items():
-        place = name if is_untied else (tensor.data_ptr(), tensor.shape)  # shared weights stay shared, and are written once
-        weights[name] = converted.setdefault(place, tensor.to(dtype, copy=is_untied))
+    for name, tensor, layer in _parts(base):
+        place = (tensor.data_ptr(), tensor.shape)
+        if is_untied or place not in places:
+            weights[name] = _merge(tensor, layer).to("cpu", dtype, copy=is_untied)
+        places.add(place)
     base.save_pretrained(folder, state_dict=weights)
     if is_untied:
         config = json.loads((folder / "config.json").read_text())
         (folder / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": False}))
 
 
-def merged_weights(base: Any) -> dict[str, torch.Tensor]:
-    """The weights of a model by their names without adapters; those of layers with LoRA adapters have these added."""
-    weights = {name.replace(".base_layer.", "."): tensor for name, tensor in base.state_dict().items() if ".lora_" not in name}
-    with torch.no_grad():
-        for name, layer in base.named_modules():
-            for adapter in getattr(layer, "active_adapters", ()) if hasattr(layer, "get_delta_weight") else ():
-                weights[f"{name}.weight"] = weights[f"{name}.weight"] + layer.get_delta_weight(adapter)
-    return weights
+def _parts(base: Any) -> Iterator[tuple[str, torch.Tensor, Any]]:
+    """Name (as without adapters) and tensor of every weight, and its layer if that has LoRA adapters."""
+    adapted = {f"{name}.weight": layer for name, layer in base.named_modules() if hasattr(layer, "get_delta_weight")}
+    for name, tensor in base.state_dict().items():
+        if ".lora_" not in name:
+            plain = name.replace(".base_layer.", ".")
+            yield plain, tensor, adapted.get(plain)
+
+
+def _merge(tensor: torch.Tensor, layer: Any) -> torch.Tensor:
+    """A weight with the adapters of its layer added."""
+    for adapter in layer.active_adapters if layer is not None else ():
+        tensor = tensor + layer.get_delta_weight(adapter).detach()
+    return tensor

@@ -14,7 +14,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from storage.errors import BadInput, HeadraceError
 from synth.engines.base import EngineFailure
-from synth.engines.vllm import VLLMConfig
 from tests.train.base_folders import write_base
 from tests.train.tiny_policies import copy_of, digest, expert_conversations, retail_tasks, small_policy
 from train import tiny
@@ -144,23 +143,23 @@ def test_adapters_are_merged_into_what_is_served_and_stay_apart_in_the_trainer(t
 
 
 def test_auto_is_vllm_for_a_base_model_where_there_are_a_gpu_and_vllm(
-    policy: tuple[Any, Any], tmp_path: Path, has_gpu: Callable[[bool], None]
+    policy: tuple[Any, Any], tmp_path: Path, has_gpu: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base = AutoTokenizer.from_pretrained(write_base(tmp_path / "base", ["some words of a text"] * 20))
     assert policy[1].chat_template == tiny.CHAT_TEMPLATE != base.chat_template
-    there, missing = (VLLMConfig(model="policy", environment=tmp_path / name) for name in ("env", "none"))
-    there.python.parent.mkdir(parents=True)
-    there.python.touch()
+    monkeypatch.chdir(tmp_path)  # where no environment of vLLM's is
     has_gpu(True)
-    assert is_served("auto", base, there)
-    assert not is_served("auto", base, missing)
-    assert not is_served("auto", policy[1], there)
-    assert not is_served("hf", base, there)
+    assert not is_served("auto", base)
+    with pytest.raises(BadInput, match=r"no vLLM at \.venv-vllm: `make vllm` installs it there"):
+        is_served("vllm", base)
+    (tmp_path / ".venv-vllm" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv-vllm" / "bin" / "python").touch()
+    assert is_served("auto", base)
+    assert not is_served("auto", policy[1])
+    assert not is_served("hf", base)
     has_gpu(False)
-    assert not is_served("auto", base, there)
-    assert is_served("vllm", policy[1], there)
-    with pytest.raises(BadInput, match=r"no vLLM at .*none: `make vllm` installs it there"):
-        is_served("vllm", base, missing)
+    assert not is_served("auto", base)
+    assert is_served("vllm", policy[1])
 
 
 def test_stale_rollouts_by_vllm_are_refused() -> None:
