@@ -8,12 +8,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from transformers import AutoTokenizer
 
 from flows.config import Config
 from flows.dry_run import plan
 from storage.errors import BadInput
+from storage.records import Outcome
 from storage.store import Store
 from synth.conversations.expert import expert_trajectory
+from synth.engines.local.chat_format import ChatFormat
+from synth.engines.local.hf import HFEngine
+from synth.rollouts.draws import rollout
 from synth.worlds import WORLDS
 from tests.synth.engines.local.chat_tokenizers import chat_template
 from tests.train.base_folders import write_base
@@ -28,11 +33,13 @@ TASKS = retail_tasks("order_status", "close_order", each=4)
 SFT = SFTSettings(max_steps=2, batch_size=4, learning_rate=1e-3, warmup_steps=0)
 
 
+TEXTS = [message.content or "" for task in TASKS for message in expert_trajectory(WORLDS["retail"], task).messages]
+TEXTS += [json.dumps(tool.to_openai()) for tool in WORLDS["retail"].tools]
+
+
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    texts = [message.content or "" for task in TASKS for message in expert_trajectory(WORLDS["retail"], task).messages]
-    texts += [json.dumps(tool.to_openai()) for tool in WORLDS["retail"].tools]
-    return write_base(tmp_path_factory.mktemp("base") / "model", texts)
+    return write_base(tmp_path_factory.mktemp("base") / "model", TEXTS)
 
 
 def changed(base: Path, folder: Path, change: Callable[[Path], object]) -> Path:
@@ -61,6 +68,37 @@ def test_a_stage_without_a_parent_starts_from_the_base_and_its_id_says_which(bas
     assert model_id(other) != model_id(base)
     with pytest.raises(Launched):
         Cascade(store, config.model_copy(update={"model": str(other)}), run=launch).stage("sft1", None, release, "seed", SFT)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["llama3_1", "mistral_v3", "gptoss"])
+def test_a_base_of_another_family_trains_and_plays(tmp_path: Path, name: str) -> None:
+    """Given a base model of this family, then a stage trains it, and its policy's answers are judged like any other's."""
+    base = write_base(tmp_path / "base", TEXTS, chat_template=name, positions=16_384)
+    store, _ = expert_store(tmp_path / "store", TASKS)
+    cascade = Cascade(store, CascadeConfig(worlds=("retail",), model=str(base), synthesised_share=0.0), run=run_here)
+    policy = cascade.stage("sft1", None, cascade.seed_release(cascade.scripted_experts(TASKS)), "seed", SFT)
+    rollouts = rollout(HFEngine(policy.path), TASKS[:2], 1, max_tokens=4)
+    assert {one.outcome for one in rollouts} == {Outcome.POLICY_FAILURE}
+    assert all(turn.token_ids for one in rollouts for turn in one.turns)
+
+
+def test_conversations_beyond_the_window_are_counted_for_the_user(tmp_path: Path) -> None:
+    """Given a window that some conversations outgrow with their tools, then the cascade warns how many its stage has left out."""
+    base = write_base(tmp_path / "base", TEXTS)
+    chat_format = ChatFormat(AutoTokenizer.from_pretrained(base))
+    experts = [expert_trajectory(WORLDS["retail"], task).messages for task in TASKS]
+    tools = {tool.name: tool for tool in WORLDS["retail"].tools}
+    lengths = sorted(
+        len(chat_format.prompt_ids(one, [tools[name] for name in task.tools])) for one, task in zip(experts, TASKS, strict=True)
+    )
+    write_json(base / "config.json", max_position_embeddings=lengths[-1] - 1)
+    store, _ = expert_store(tmp_path / "store", TASKS)
+    cascade = Cascade(store, CascadeConfig(worlds=("retail",), model=str(base), synthesised_share=0.0), run=run_here)
+    release = cascade.seed_release(cascade.scripted_experts(TASKS))
+    too_long = sum(length > lengths[-1] - 1 for length in lengths)
+    with pytest.warns(UserWarning, match=rf"stage sft1: of 8 conversations .*: {too_long} longer than the policy's window"):
+        cascade.stage("sft1", None, release, "seed", SFT)
 
 
 class Launched(Exception):

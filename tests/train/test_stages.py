@@ -104,3 +104,13 @@ def test_what_makes_no_cascade_is_refused_in_one_line_with_its_key(stages: str, 
         load(file, Config)
     message = str(refused.value)
     assert words in message and message.startswith(f"{file}:") and "\n" not in message, message
+
+
+@pytest.mark.parametrize(
+    ("keys", "probed", "learned"), [({}, 64, 64), ({"model": "m"}, 512, 512), ({"model": "m", "answer_tokens": 99}, 99, 99)]
+)
+def test_answers_may_be_longer_with_a_base_model_unless_the_user_says_otherwise(keys: dict[str, object], probed: int, learned: int) -> None:
+    config = CascadeConfig(**keys)
+    assert (config.policy_tokens, config.stage("rl").settings.max_tokens) == (probed, learned)
+    assert config.with_stage("rl", max_tokens=77).stage("rl").settings.max_tokens == 77
+    assert CascadeConfig.model_validate(config.model_dump()) == config

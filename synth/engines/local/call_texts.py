@@ -62,7 +62,8 @@ def _depth(value: JSON) -> int:
 # ---- Hermes: Qwen2.5, Qwen3, Hermes, the tiny policy ------------------------------------------------------------------------------
 
 _HERMES = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
-_THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
+_THOUGHT = re.compile(r"\A(?:(?!<tool_call>).)*?</think>", re.DOTALL)
+"""Also where a prompt has opened the thought."""
 
 
 def parse_hermes(text: str, *, first_call: int = 0) -> Message:

@@ -54,7 +54,7 @@ class ChatFormat:
         more_ends: further tokens that end an answer, as a model's generation configuration names them.
 
     Raises:
-        BadInput: the template cannot write the shortest conversation.
+        BadInput: there is no template, or it cannot write a conversation of three messages.
     """
 
     def __init__(self, tokenizer: Any, more_ends: Iterable[int] = ()) -> None:
@@ -67,10 +67,11 @@ class ChatFormat:
         self._suffixes: dict[tuple[object, ...], list[int]] = {}
         self._answers: dict[tuple[int, ...], Message] = {}
         self._takes_strings = False
+        self._asking = self._render([_USER], asks=True)
         self.family = self._probe()
         self._read: Reader = READERS[self.family or "hermes"]
-        self._end_of_text = self._last_special(self._tail(_TEXT))
-        self._end_of_call = self._last_special(self._tail(_probe_call())) if self.family else self._end_of_text
+        self._end_of_text = self._end_of(_TEXT)
+        self._end_of_call = self._end_of(_probe_call()) if self.family else self._end_of_text
         self._end_in_history = self._first_special(self._after_sentinel([_USER, _TEXT, _USER]))
         self._repeats_calls = self.family is not None and self._compare_suffixes()
         texts = {tokenizer.eos_token, self._end_of_text, self._end_of_call, _ALSO_END} & {tokenizer.eos_token, *self._special}
@@ -182,7 +183,7 @@ class ChatFormat:
 
     def _tail(self, message: Message) -> str:
         """What the template writes for an answer, after the prompt that asks for one."""
-        prompt, whole = self._render([_USER], asks=True), self._render([_USER, message])
+        prompt, whole = self._asking, self._render([_USER, message])
         if not whole.startswith(prompt):
             raise BadInput("the chat template does not begin an answer as it asks for one")
         return whole[len(prompt) :]
@@ -205,6 +206,12 @@ class ChatFormat:
 
     def _after_sentinel(self, messages: Sequence[Message], *, asks: bool = False) -> str:
         return self._render(messages, asks=asks).partition(_SENTINEL)[2]
+
+    def _end_of(self, answer: Message) -> str:
+        """The token that ends an answer; the tokenizer's, if the template cannot write the answer."""
+        with contextlib.suppress(BadInput):
+            return self._last_special(self._tail(answer))
+        return str(self.tokenizer.eos_token)
 
     def _last_special(self, text: str) -> str:
         """The special token that ends an answer; the tokenizer's end token if none does."""

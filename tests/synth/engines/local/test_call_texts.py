@@ -143,6 +143,7 @@ def test_a_call_is_read_in_each_form_of_its_family(reader: Reader, text: str) ->
             "o17 is {sent}.",
         ),
         (parse_hermes, "<think>\nLet me see.\n</think>\n\no17 is sent.", "o17 is sent."),
+        (parse_hermes, "Let me see.\n</think>\n\no17 is sent.", "o17 is sent."),
     ],
 )
 def test_an_answer_is_its_words_without_what_was_thought(reader: Reader, text: str, content: str) -> None:

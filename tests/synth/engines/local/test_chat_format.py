@@ -194,3 +194,12 @@ def test_a_tokenizer_without_a_template_is_refused_in_one_line() -> None:
     tokenizer.chat_template = None
     with pytest.raises(BadInput, match=r"^the tokenizer has no chat template"):
         ChatFormat(tokenizer)
+
+
+def test_a_template_that_opens_thoughts_answers_and_cannot_be_trained() -> None:
+    """Given DeepSeek-R1's template, whose prompt opens a thought that history lacks, then prompts are written, and answers refused."""
+    tokenizer = chat_tokenizer("qwen3", TEXTS)
+    tokenizer.chat_template = chat_template("deepseek_r1_distill")
+    chat_format = ChatFormat(tokenizer)
+    assert chat_format.family is None and tokenizer.decode(chat_format.prompt_ids([USER])).endswith("<think>\n")
+    assert chat_format.unwritable(TALK) == "a message that it refuses: the chat template does not begin an answer as it asks for one"
