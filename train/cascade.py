@@ -84,17 +84,18 @@ def run_cascade(store: Store, config: CascadeConfig, *, run: RunStage | None = N
         HeadraceError: too few frames in the store, a split that would be empty, a stage that failed.
     """
     cascade = Cascade(store, config, run=run, progress=progress)
-    result = CascadeResult()
-    experts = cascade.seed_items()
-    policies: dict[str, Policy] = {}
-    for stage in config.cascade:
-        parent = policies[stage.parent] if stage.parent is not None else None
-        probed = config.probed_stage(stage)
-        release = cascade.release(stage, policies[probed] if probed is not None else None, experts)
-        policies[stage.name] = cascade.stage(stage.name, parent, release, SPLITS[stage.split].part, stage.settings, stage.backend)
-        cascade.judge(policies[stage.name], result)
-    result.promoted = promoted_policy(store)
-    return result
+    with cascade.prober.own_engines:
+        result = CascadeResult()
+        experts = cascade.seed_items()
+        policies: dict[str, Policy] = {}
+        for stage in config.cascade:
+            parent = policies[stage.parent] if stage.parent is not None else None
+            probed = config.probed_stage(stage)
+            release = cascade.release(stage, policies[probed] if probed is not None else None, experts)
+            policies[stage.name] = cascade.stage(stage.name, parent, release, SPLITS[stage.split].part, stage.settings, stage.backend)
+            cascade.judge(policies[stage.name], result)
+        result.promoted = promoted_policy(store)
+        return result
 
 
 class Cascade:
@@ -249,6 +250,7 @@ class Cascade:
         )
         backend = backend or self.config.backend
         started = time.monotonic()
+        self.prober.own_engines.close()
         result = self.run(BACKENDS[backend](self.config.cluster), spec, folder)
         for note in result.get("notes", ()):
             warnings.warn(f"stage {name}: {note}", stacklevel=2)

@@ -17,7 +17,7 @@ from synth.worlds import WorldName
 from train.backends.base import Backend
 from train.backends.cluster import ClusterConfig
 from train.backends.named import BACKENDS, BackendName
-from train.spec import RLSettings, SFTSettings, StageSpec
+from train.spec import RLSettings, RolloutEngine, SFTSettings, StageSpec
 from train.stages import DEFAULT, SPLITS, RLStage, SFTStage, Stage, Stages, field_error, order_stages
 
 BASE_TOKENS = 512
@@ -118,6 +118,11 @@ class CascadeConfig(BaseModel):
     engine: EngineConfig = Field(
         default_factory=EngineConfig,
         description="How `tag` and `evaluate` ask a policy that is named as an engine, and what that may cost.",
+    )
+    rollouts: RolloutEngine = Field(
+        "auto",
+        description="What plays the rollouts of probes and evaluations of policies trained here: as `rollouts` of an RL stage; with vllm, "
+        "a server for each policy.",
     )
     backend: BackendName = Field("local", description="What runs the stages: a process here (local), or a job on a Ray cluster (ray).")
     cluster: ClusterConfig = Field(

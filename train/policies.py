@@ -27,6 +27,7 @@ from synth.engines.base import Engine
 from synth.engines.engine_names import kind_and_model, look_at, weights_of
 from synth.engines.local.model_folder import check_folder
 from train.config import EngineConfig
+from train.spec import RolloutEngine
 
 if TYPE_CHECKING:
     from synth.engines.local.hf import HFEngine
@@ -126,6 +127,46 @@ def open_policy_engine(store: Store, policy: Policy, config: EngineConfig, run: 
         row = {"policy_id": policy.id, "stage_id": None, "path": policy.engine, "weights_hash": weights_of(policy.engine)}
         store.commit([store.find(part) or store.write("policies", part, pl.DataFrame([row], schema=TABLES["policies"].columns))])
         yield engine
+
+
+class OwnEngines:
+    """Engines of the policies that the cascade trained, by vLLM or in this process; a server serves one policy and ends before the next.
+
+    Calling it with a policy gives its engine. A context manager that ends the server.
+
+    Args:
+        wanted: what plays: see `CascadeConfig.rollouts`.
+    """
+
+    def __init__(self, wanted: RolloutEngine) -> None:
+        self._wanted: RolloutEngine = wanted
+        self._server, self._served = contextlib.ExitStack(), dict[str, Engine]()
+
+    def __call__(self, policy: Policy) -> Engine:
+        """Raises BadInput: its folder is incomplete, or vLLM is not installed. HeadraceError: its server did not start."""
+        from transformers import AutoTokenizer
+
+        from train.rl.policy_server import LOG, is_served, serve_folder
+
+        if policy.id in self._served:
+            return self._served[policy.id]
+        self.close()
+        check_folder(policy.path)
+        if not is_served(self._wanted, AutoTokenizer.from_pretrained(policy.path)):
+            return engine_of(policy)
+        opened = serve_folder(policy.path, log=policy.path.parent / LOG, policy_version=policy.id)
+        return self._served.setdefault(policy.id, self._server.enter_context(opened))
+
+    def close(self) -> None:
+        """Ends the server, if there is one, so that its memory is free for training."""
+        self._served.clear()
+        self._server.close()
+
+    def __enter__(self) -> OwnEngines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 @lru_cache(maxsize=2)

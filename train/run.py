@@ -181,11 +181,15 @@ def _train(
             note=notes.append,
         )
         return metrics, notes
+    from train.rl.policy_server import serve_policy
     from train.rl.queue import RolloutQueue
 
     assert spec.rl is not None
     source = routed_tasks(store, items, spec, spec.rl)
-    with RolloutQueue(spec, source, model, tokenizer, scratch) if spec.rl.staleness else nullcontext() as queue:
+    with (
+        RolloutQueue(spec, source, model, tokenizer, scratch) if spec.rl.staleness else nullcontext() as queue,
+        serve_policy(spec.rl, model, tokenizer, scratch=scratch, folder=folder) as server,
+    ):
         from train.rl.rl import train_rl  # the import takes seconds, in parallel with the start of the player
 
         also = queue.save if queue else lambda _: None
@@ -201,6 +205,7 @@ def _train(
             checkpoints=Checkpoints(folder / CHECKPOINTS, _settings_hash(spec), source.running, also) if spec.rl.checkpoint_steps else None,
             live=folder / METRICS,
             queue=queue,
+            server=server,
         )
     _write_lines(folder / "tags.jsonl", source.running.tags(since=0).drop("policy_id").to_dicts())
     return metrics, notes

@@ -22,6 +22,7 @@ RatioName = Literal["token", "sequence", "unweighted"]
 CreditName = Literal["uniform", "errors_unrewarded"]
 AggregateName = Literal["mean", "least"]
 Precision = Literal["auto", "fp32", "bf16"]
+RolloutEngine = Literal["auto", "hf", "vllm"]
 ScorerName = Literal["success", "graded", "grounded", "plan", "fidelity", "presentation"]
 _Weight = Annotated[float, Field(gt=0)]
 
@@ -166,6 +167,14 @@ class RLSettings(ModelSettings):
         description="0: plays and learns in turn. From 1 on: a second process plays meanwhile, with the policy of exactly this many "
         "batches ago.",
     )
+    rollouts: RolloutEngine = Field(
+        default="auto",
+        description="What plays the rollouts: hf, our engine in the training process; vllm, a server that gets the weights before each "
+        "step; auto, vllm where there is a GPU, vLLM is installed and a base model is trained, else hf.",
+    )
+    vllm_memory_share: float = Field(
+        default=0.3, gt=0, lt=1, description="Share of a GPU's memory that vLLM takes while it plays; the trainer keeps its own meanwhile."
+    )
     checkpoint_steps: int = Field(
         default=100, ge=0, description="Steps between two checkpoints, from which a killed stage continues; 0: it starts again."
     )
@@ -179,6 +188,12 @@ class RLSettings(ModelSettings):
         rows = self.tasks_a_step * self.draws
         if self.micro_batch_size and rows % self.micro_batch_size:
             raise ValueError(f"micro_batch_size {self.micro_batch_size} does not divide tasks_a_step x draws = {rows}")
+        return self
+
+    @model_validator(mode="after")
+    def _check_rollouts(self) -> RLSettings:
+        if self.rollouts == "vllm" and self.staleness:
+            raise ValueError("rollouts by vllm are of the newest weights: set staleness to 0, or rollouts to hf")
         return self
 
 

@@ -58,7 +58,9 @@ def teach(
     experts = config.experts
     assert experts.engine is not None
     teacher = engine_policy(experts.engine)
-    run = content_id("run", PURPOSE, teacher.id, config.model_dump(mode="json", exclude={"engine", "cluster", "backend", "stages"}))
+    run = content_id(
+        "run", PURPOSE, teacher.id, config.model_dump(mode="json", exclude={"engine", "cluster", "backend", "stages", "rollouts"})
+    )
     found: list[pl.DataFrame] = []
     with open_policy_engine(store, teacher, experts, run) as engine:
         prober = Prober(store, config.model_copy(update={"engine": experts}), progress, engine)

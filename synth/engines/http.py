@@ -106,7 +106,7 @@ class JsonServer:
         """The answer, parsed by `read`. `counts` counts all requests: `sent`, and `again: WHY` for each retry.
 
         Args:
-            read: parses the answer; raises ValueError, KeyError, TypeError or IndexError if it is malformed.
+            read: parses the answer (None if the body is empty); raises ValueError, KeyError, TypeError or IndexError if it is malformed.
             before: called before each attempt; may raise to cancel the request.
             tries: attempts of this request, instead of the default.
 
@@ -124,7 +124,7 @@ class JsonServer:
                     async with self._open().post(f"{self.url}/{path}", data=body) as response:
                         data = await response.read()
                     if response.status < 300:
-                        return read(orjson.loads(data))
+                        return read(orjson.loads(data or b"null"))
                     problem = f"status {response.status}"
                     details = f": {words}" if (words := _error_text(data)) else ""
                     if response.status < 500 and response.status not in RETRIED:

@@ -8,6 +8,7 @@ The server ends with the process that started it, also after `kill -9` (`child_w
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import re
 import shutil
@@ -46,6 +47,8 @@ CPU_ENGINE: Mapping[str, str | float | bool] = {
 }
 """vLLM's settings without a GPU."""
 _SETTINGS = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
+_TRAINED_SETTINGS = {"VLLM_SERVER_DEV_MODE": "1"}
+"""Adds the endpoints that replace weights and put the server to sleep. Every process of this machine can reach them."""
 _POLL_S = 0.25
 _TAIL_LINES, _MAX_CAUSE_LENGTH = 12, 300
 _ERROR = re.compile(r"^(?:\([^)]*\) )?(?:ERROR .*?\] )?((?:\w+\.)*\w*(?:Error|Exception): .+)", re.MULTILINE)
@@ -60,18 +63,26 @@ class VLLMConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     model: str = Field(min_length=1, description="Folder of the model, or its name on the Hugging Face hub if it is in the cache.")
-    environment: Path = Field(ENVIRONMENT, description="Virtual environment that vLLM is installed in.")
+    environment: Path = Field(
+        ENVIRONMENT, description="Virtual environment that vLLM is installed in; without it, the one that Headrace runs in."
+    )
     tool_parser: str | None = Field("hermes", description="vLLM's parser of the model's tool calls; None: no tool calls.")
     max_model_len: int | None = Field(None, ge=16, description="Longest context in tokens; None: the model's own.")
     max_num_seqs: int = Field(64, ge=1, description="Conversations that the server answers at once.")
     seed: int = Field(0, ge=0, description="The server's seed; requests have their own.")
     timeout_s: float = Field(120.0, gt=0, description="Time limit of one attempt of a request, in seconds.")
     start_timeout_s: float = Field(900.0, gt=0, description="Time limit of the server's start, in seconds.")
+    is_trained: bool = Field(
+        False,
+        description="Whether the policy is in training: the server starts with random weights, and takes those of the trainer.",
+    )
     flags: tuple[str, ...] = Field((), description="Further flags for the server, as vLLM takes them.")
 
     @property
     def python(self) -> Path:
-        return (self.environment / "bin" / "python").absolute()
+        """The interpreter that has vLLM; that of `environment` if none has it."""
+        own = (self.environment / "bin" / "python").absolute()
+        return Path(sys.executable) if not own.exists() and importlib.util.find_spec("vllm") else own
 
 
 @contextlib.contextmanager
@@ -112,7 +123,8 @@ def serving(config: VLLMConfig, log: Path) -> Iterator[Server]:
     with log.open("ab") as out:
         begin = out.tell()
         command = [sys.executable, "-P", child_watch.__file__, *_command(config, port)]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=out, env=server_environment(), start_new_session=True)
+        variables = server_environment() | (_TRAINED_SETTINGS if config.is_trained else {})
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=out, env=variables, start_new_session=True)
 
     def end_message() -> str:
         return "" if process.poll() is None else _end(process.returncode, log, begin)
@@ -144,6 +156,11 @@ def check_model(config: VLLMConfig) -> None:
         check_folder(folder)
     elif config.model.startswith((".", "/")):
         raise BadInput(f"there is no model folder {folder}")
+    check_installed(config)
+
+
+def check_installed(config: VLLMConfig) -> None:
+    """Raises BadInput if vLLM is not installed."""
     if not config.python.exists():
         raise BadInput(f"no vLLM at {config.environment}: `make vllm` installs it there, or name the environment that has it")
 
@@ -157,6 +174,8 @@ def _command(config: VLLMConfig, port: int) -> list[str]:
         arguments += ["--enable-auto-tool-choice", "--tool-call-parser", config.tool_parser]
     if config.max_model_len is not None:
         arguments += ["--max-model-len", str(config.max_model_len)]
+    if config.is_trained:
+        arguments += ["--load-format", "dummy", *(["--enable-sleep-mode"] if has_gpu() else [])]
     settings = {} if has_gpu() else CPU_ENGINE
     for name, value in settings.items():
         flag = name.replace("_", "-")

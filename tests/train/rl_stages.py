@@ -9,7 +9,7 @@ from typing import Any
 from storage.releases.release import ReleaseItem, make_release
 from tests.train.tiny_policies import SMALL, expert_store, retail_tasks
 from train.run import run
-from train.spec import RLSettings, SFTSettings, StageSpec
+from train.spec import RLSettings, SFTSettings, StageSpec, TinyConfig
 
 TASKS = retail_tasks("special_service", "impossible_wish", "buy_unnamed", "order_status", each=2)
 SFT = SFTSettings(max_steps=26, batch_size=8, learning_rate=1e-2, warmup_steps=2)
@@ -17,14 +17,14 @@ RL = RLSettings(max_steps=5, tasks_a_step=3, draws=4, learning_rate=2e-3, warmup
 """Checkpoints after steps 2, 4 and, the last, 5."""
 
 
-def rl_stages(root: Path) -> Callable[..., StageSpec]:
-    """Makes the store and the policy; (folder, settings) -> the spec of the RL stage there."""
+def rl_stages(root: Path, shape: TinyConfig = SMALL) -> Callable[..., StageSpec]:
+    """Makes the store and the policy of this shape; (folder, settings) -> the spec of the RL stage there."""
     store, experts = expert_store(root / "store", TASKS)
     splits = {
         "seed": [ReleaseItem("trajectory", expert.id, expert.task_id) for expert in experts],
         "rl": [ReleaseItem("task", task.id, task.id) for task in TASKS],
     }
-    common: dict[str, Any] = {"store": store.root, "release_id": make_release(store, "all", splits, {}), "tiny": SMALL, "seed": 3}
+    common: dict[str, Any] = {"store": store.root, "release_id": make_release(store, "all", splits, {}), "tiny": shape, "seed": 3}
     sft = StageSpec(name="sft2", algorithm="sft", split="seed", model_out=root / "sft" / "model", sft=SFT, **common)
     sft.model_out.parent.mkdir()
     run(sft)

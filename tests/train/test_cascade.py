@@ -10,6 +10,7 @@ import pytest
 
 import train.cascade
 import train.measure.probe
+import train.policies
 from filters.certainty.certainty import DrawsConfig, RegionConfig
 from filters.certainty.route import RouteConfig
 from flows.summary_tables import certainty, flips
@@ -215,7 +216,7 @@ def test_how_often_checkpoints_are_made_makes_no_other_stage(store):
 
 
 def test_a_second_call_trains_nothing_loads_no_policy_and_changes_nothing(store, monkeypatch):
-    monkeypatch.setattr(train.measure.probe, "engine_of", never)
+    monkeypatch.setattr(train.policies, "engine_of", never)
     before = store.content_hash()
     result = run_cascade(store, CONFIG, run=never)
     assert store.content_hash() == before

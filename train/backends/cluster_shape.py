@@ -30,6 +30,7 @@ _OURS = {
     "ratio": "unweighted",
     "reward": "shuffled",
     "follow_tags": True,
+    "rollouts": "hf",
 }
 """Setting -> the value that neither engine supports."""
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from storage.errors import BadInput
 from storage.files import replace_atomically
+from synth.engines.vllm import VLLMConfig, check_installed, has_gpu
 from train.backends.base import FAILURE, LOG, Backend, FailureKind, Handle, Need, StageFailed, StepProgress, Steps, is_out_of_memory
 from train.child_process import OFFLINE, THREADS, dying_with_parent
 from train.spec import StageSpec
@@ -64,7 +65,21 @@ class LocalBackend(Backend[Child]):
         return min(1, len(list(Path("/dev").glob("nvidia[0-9]*"))))
 
     def needs(self, spec: StageSpec) -> Sequence[Need]:
-        return (Need("extra `train`", "PyTorch and TRL on this machine (the extra `train`)", _check_libraries),)
+        libraries = Need("extra `train`", "PyTorch and TRL on this machine (the extra `train`)", _check_libraries)
+        return (libraries, *_rollout_needs(spec))
+
+
+def _rollout_needs(spec: StageSpec) -> Sequence[Need]:
+    """What the setting `rollouts` needs of this machine; for `auto`, what it chooses, where there is a choice."""
+    vllm = VLLMConfig(model="policy")
+    if spec.rl is None or spec.rl.rollouts == "hf":
+        return ()
+    if spec.rl.rollouts == "vllm":
+        return (Need("vLLM", "vLLM on this machine, for rollouts (rollouts: vllm)", lambda _: check_installed(vllm)),)
+    if not has_gpu() or spec.rl.staleness:
+        return ()
+    engine = f"vLLM for a base model, by {vllm.python}" if vllm.python.exists() else "our engine, as vLLM is not installed (`make vllm`)"
+    return (Need("rollouts", f"an engine for rollouts (rollouts: auto): {engine}", lambda _: None),)
 
 
 def start(command: list[str], log: Path) -> subprocess.Popen[bytes]:

@@ -160,6 +160,8 @@ class RayBackend(Backend[RayJob]):
         resources = resources_of(self.cluster, spec)
         if resources.gpus_per_node:
             needs.append(Need("GPUs", f"{resources.nodes} x {resources.gpus_per_node} GPUs, free when a stage of {spec.algorithm} starts"))
+        if spec.rl is not None and spec.rl.rollouts == "vllm":
+            needs.append(Need("vLLM", "vLLM in the Python of the node that runs RL (rollouts: vllm)"))
         return needs
 
     def processes(self, spec: StageSpec) -> int:

@@ -30,7 +30,7 @@ from train.config import CascadeConfig
 from train.data.task_pool import Source, Use, draw, sources
 from train.measure.evaluate import VERSION as EVALUATION_VERSION
 from train.measure.evaluate import evaluation_rows, facets
-from train.policies import Policy, engine_of, find_policy, open_policy_engine, promoted_policy
+from train.policies import OwnEngines, Policy, find_policy, open_policy_engine, promoted_policy
 
 VERSION = 1
 AGAIN = 1_000
@@ -93,20 +93,23 @@ def evaluate(store: Store, config: CascadeConfig, *, policy: str | None = None, 
 @contextlib.contextmanager
 def _prober(store: Store, config: CascadeConfig, policy: Policy, what: str, progress: Progress | None) -> Iterator[Prober]:
     """A prober for one policy. The budget belongs to the measurement: a repeated call continues with the remaining budget."""
-    run = content_id("run", what, policy.id, config.model_dump(mode="json", exclude={"engine", "cluster", "backend", "stages"}))
+    run = content_id("run", what, policy.id, config.model_dump(mode="json", exclude={"engine", "cluster", "backend", "stages", "rollouts"}))
     with open_policy_engine(store, policy, config.engine, run) if policy.engine else contextlib.nullcontext() as engine:
-        yield Prober(store, config, progress, engine)
+        prober = Prober(store, config, progress, engine)
+        with prober.own_engines:
+            yield prober
 
 
 class Prober:
     """Measures policies of a store by a configuration.
 
     engine: engine of the only policy that is measured; None: each policy is a model folder of the cascade, which is loaded when one of its
-        rollouts is missing.
+        rollouts is missing (`own_engines`, to be closed at the end).
     """
 
     def __init__(self, store: Store, config: CascadeConfig, progress: Progress | None = None, engine: Engine | None = None) -> None:
         self.store, self.config, self.engine = store, config, engine
+        self.own_engines = OwnEngines(config.rollouts)
         self.progress: Progress = progress or (lambda *_: None)
         every_source = sources(store, worlds=config.worlds, max_difficulty=config.max_difficulty)
         self.sources = {division: [s for s in every_source if s.division == division] for division in ("seed", "probe", "held_out")}
@@ -216,7 +219,7 @@ class Prober:
         try:
             parts = rollout_parts(
                 self.store,
-                self.engine or partial(engine_of, policy),
+                self.engine or partial(self.own_engines, policy),
                 tasks,
                 k,
                 purpose=purpose,

@@ -23,6 +23,7 @@ from datasets import Dataset
 from transformers import PrinterCallback
 
 from storage.errors import BadInput
+from synth.engines.base import Engine
 from synth.engines.local.hf import HFEngine
 from train.adapters import without_wrapper
 from train.checkpoints import Checkpoints
@@ -31,6 +32,7 @@ from train.divergence import StopDiverged
 from train.metrics_log import LiveMetrics
 from train.rl.credit import CREDITS, CreditBatch, erred_of, turns_of
 from train.rl.losses import LOSSES, RATIOS, Objective, Whole, average_loss, divergence, token_losses
+from train.rl.policy_server import PolicyServer
 from train.rl.queue import METRICS as QUEUE_METRICS
 from train.rl.queue import RolloutQueue
 from train.rl.rewards import hardly_differ
@@ -198,6 +200,7 @@ def train_rl(
     checkpoints: Checkpoints | None = None,
     live: Path | None = None,
     queue: RolloutQueue | None = None,
+    server: PolicyServer | None = None,
 ) -> list[dict[str, float]]:
     """Trains `model` in place; returns one row of metrics per step (`FIGURES`, and `kl` if there is a `beta`).
 
@@ -207,16 +210,18 @@ def train_rl(
     checkpoints: saves checkpoints and resumes from the last; None: no checkpoints.
     live: file that gets the rows during training.
     queue: gives batches and their metrics (`train.rl.queue.METRICS`); None: batches are played here, in turn.
+    server: of this model; plays the batches. None: our engine plays them.
     With a `beta`, `model` must come from a folder, which is read again.
 
     Raises:
         BadInput: there are several processes; here, the one that learns also plays.
-        HeadraceError: weights are infinite or no number, before or after any step; nothing of a step could be rated.
+        HeadraceError: weights are infinite or no number, before or after any step; nothing of a step could be rated; see `PolicyServer`.
     """
     if processes() > 1:
         raise BadInput("an RL stage plays and learns in one process: start it without `accelerate launch` or `torchrun`")
-    engine = HFEngine(without_wrapper(model), tokenizer, policy_version=policy_version, batch_rows=settings.tasks_a_step * settings.draws)
-    played = queue.batch if queue else _playing(engine, source, settings, seed)
+    rows = settings.tasks_a_step * settings.draws
+    ours = partial(HFEngine, without_wrapper(model), tokenizer, policy_version=policy_version, batch_rows=rows)
+    played = queue.batch if queue else _playing(server.engine if server else ours(), source, settings, seed, server)
     passes = settings.updates_a_batch
     prompts = [str(step) for step in range(settings.max_steps) for _ in range(settings.tasks_a_step * passes)]
     names = (*FIGURES, *(("kl",) if settings.beta else ()), *(QUEUE_METRICS if queue else ()))
@@ -239,12 +244,13 @@ def train_rl(
     return metrics.rows(trainer.state)
 
 
-def _playing(engine: HFEngine, source: TaskSource, settings: RLSettings, seed: int) -> Callable[[int], Batch]:
-    """A function that plays a step's batch in this process, with the current policy."""
+def _playing(engine: Engine, source: TaskSource, settings: RLSettings, seed: int, server: PolicyServer | None) -> Callable[[int], Batch]:
+    """A function that plays a step's batch with the current policy."""
 
     def play(step: int) -> Batch:
-        with autocast(settings.precision):
-            return play_batch(engine, source(step), settings, step=step, updates=step, seed=seed, others=partial(source, step))
+        tasks = source(step)
+        with server.awake() if server else autocast(settings.precision):
+            return play_batch(engine, tasks, settings, step=step, updates=step, seed=seed, others=partial(source, step))
 
     return play
 

@@ -100,9 +100,9 @@ def _noise(seed: int, length: int) -> np.ndarray:
     return np.random.Generator(np.random.Philox(key=seed % 2**128)).random(length)
 
 
-def _ends_of(model: Any) -> list[int]:
-    """The tokens that end an answer by the model's generation configuration."""
-    ends = model.generation_config.eos_token_id
+def ends_in(generation_config: Any) -> list[int]:
+    """The tokens that end an answer by a model's generation configuration."""
+    ends = generation_config.eos_token_id
     return ends if isinstance(ends, list) else [] if ends is None else [ends]
 
 
@@ -134,7 +134,7 @@ class HFEngine:
         self.max_length: int = model.config.max_position_embeddings
         self._decoder: _Decoder = Qwen3Decoder(model) if is_fused and Qwen3Decoder.fits(model) else _TransformersDecoder(model)
         self._batch_rows = batch_rows
-        self.chat_format = ChatFormat(tokenizer, _ends_of(model))
+        self.chat_format = ChatFormat(tokenizer, ends_in(model.generation_config))
         self._one_at_a_time = threading.Lock()
 
     @property

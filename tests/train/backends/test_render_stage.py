@@ -110,9 +110,10 @@ OTHER: dict[str, Any] = {
     "staleness": 1,
     "checkpoint_steps": 11,
     "follow_tags": True,
+    "rollouts": "hf",
 }
 """Setting -> another value than the stages have."""
-OURS_ALONE = {"plateau_gain", "tag_window"}
+OURS_ALONE = {"plateau_gain", "tag_window", "vllm_memory_share"}
 """What only says more of a setting that is itself noted or refused."""
 
 
@@ -147,6 +148,7 @@ def test_every_setting_of_a_stage_changes_what_is_rendered_or_is_refused(release
         ("rl", "ratio", "unweighted"),
         ("rl", "reward", "shuffled"),
         ("rl", "follow_tags", True),
+        ("rl", "rollouts", "hf"),
     ],
 )
 def test_a_setting_that_only_our_own_trainer_has_is_refused_by_name(released, policy, section, name, value):
