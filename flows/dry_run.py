@@ -13,9 +13,9 @@ from flows.config import Config
 from flows.summary_tables import Table
 from flows.validation import stage_needs
 from synth.rollouts.episode import MAX_TURNS
-from train.base_model import check_base_model, resolve_model
 from train.config import CascadeConfig
-from train.model_cost import ModelShape, gpu_seconds, memory_gib, shape_of, tokens_at_once
+from train.models.base_model import check_base_model, resolve_model
+from train.models.model_cost import ModelShape, gpu_seconds, memory_gib, shape_of, tokens_at_once
 from train.stages import RLStage, Stage
 
 CPU_S_PER_PROPOSAL = 0.02

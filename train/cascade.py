@@ -42,7 +42,6 @@ from synth.roles.simulate import trajectories_frame
 from synth.worlds import WORLDS
 from train.backends.base import Backend, run_stage
 from train.backends.named import BACKENDS
-from train.base_model import check_base_model, model_id, resolve_model, window_of
 from train.config import CascadeConfig
 from train.data.general_data import SPLIT as GENERAL_SPLIT
 from train.data.general_data import choose_chats, store_chats
@@ -50,6 +49,7 @@ from train.data.seed_split import rough_tokens, synthesised_conversations
 from train.measure.evaluate import facets
 from train.measure.gate import gate
 from train.measure.probe import Prober, Progress
+from train.models.base_model import check_base_model, model_id, resolve_model, window_of
 from train.policies import Policy, promoted_policy
 from train.spec import RLSettings, SFTSettings, StageSpec, TinyConfig
 from train.stages import SPLITS, Stage

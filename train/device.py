@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from storage.errors import BadInput
-from train.sharding import is_sharded, join_processes, sharding_arguments
+from train.models.sharding import is_sharded, join_processes, sharding_arguments
 from train.spec import ModelSettings, Precision, RLSettings, SFTSettings
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3

@@ -31,11 +31,11 @@ from storage.store import Store
 from synth.engines.local.model_folder import check_folder
 from synth.worlds import WORLDS
 from synth.worlds.stored_worlds import register_stored
-from train.adapters import add_adapters, merge_adapters, without_wrapper
 from train.child_process import dying_with_parent
 from train.device import is_main, processes, settle, uses_bf16
+from train.models.adapters import add_adapters, merge_adapters, without_wrapper
+from train.models.sharding import is_sharded, whole_weights
 from train.rl.task_sampler import routed_tasks
-from train.sharding import is_sharded, whole_weights
 from train.spec import CHECKPOINTS, METRICS, StageSpec
 
 

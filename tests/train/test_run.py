@@ -338,6 +338,19 @@ def test_a_stage_that_the_kernel_killed_says_what_to_do(make_spec, tmp_path, mon
 # ---- several processes ---------------------------------------------------------------------------------------------------
 
 
+ENTRY = """
+import sys, train.device, train.run
+print('of', train.device.processes())
+plain = train.run.whole_weights
+def whole_weights(model):
+    if all(hasattr(weight, 'placements') for weight in model.parameters()):
+        print('holds a part of the weights')
+    return plain(model)
+train.run.whole_weights = whole_weights
+sys.exit(train.run.main(sys.argv[1:]))
+"""
+
+
 def together(folder: Path, spec: StageSpec, processes: int, **environment: str) -> subprocess.CompletedProcess[str]:
     """The stage as `torchrun` runs it, on this machine's CPU; every process says how many they are.
 
@@ -346,14 +359,7 @@ def together(folder: Path, spec: StageSpec, processes: int, **environment: str) 
     folder.mkdir(parents=True)
     (folder / "given.json").write_text(spec.model_dump_json())
     entry = folder.with_suffix(".py")
-    entry.write_text(
-        "import sys, train.device, train.run, train.sharding\nprint('of', train.device.processes())\nplain = train.run.whole_weights\n"
-        "def whole_weights(model):\n"
-        "    if all(hasattr(weight, 'placements') for weight in model.parameters()):\n"
-        "        print('holds a part of the weights')\n"
-        "    return plain(model)\n"
-        "train.run.whole_weights = whole_weights\nsys.exit(train.run.main(sys.argv[1:]))"
-    )
+    entry.write_text(ENTRY)
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(processes), "--standalone", str(entry)]
     variables = os.environ | environment
     return subprocess.run([*command, str(folder / "given.json")], capture_output=True, text=True, check=False, timeout=300, env=variables)

@@ -25,6 +25,7 @@ Rules = TypeVar("Rules")
 MEMORY_SHARE = 0.6
 """Share of a GPU's memory for the inference engine; the trainer uses the same GPU."""
 _OURS = {
+    "precision": "fp32",
     "loss": "rft",
     "credit": "errors_unrewarded",
     "ratio": "unweighted",
@@ -111,6 +112,8 @@ def _check_settings(spec: StageSpec) -> None:
                 f"{spec.algorithm}.{key} is {str(value).lower()}, which only our own trainer has (backends local and ray): set another "
                 f"value to render stage {spec.name}"
             )
+    if spec.sft is not None and spec.sft.pack_tokens is not None:
+        raise BadInput(f"sft.pack_tokens is {spec.sft.pack_tokens}, and an engine packs conversations by itself: set it to null to render")
     if spec.rl is not None and spec.rl.staleness:
         raise BadInput(f"rl.staleness is {spec.rl.staleness}, and a rendered stage plays and learns in turn, on the same GPUs: set it to 0")
 

@@ -173,10 +173,16 @@ def _roles(settings: RLSettings, shape: ClusterShape) -> dict[str, Any]:
 
 def _trainer(settings: RLSettings, shape: ClusterShape, devices: str) -> dict[str, Any]:
     rows = settings.tasks_a_step * settings.draws
+    if settings.lora is not None:
+        raise BadInput("rl.lora is not rendered for ROLL: set it to null, or render for verl")
     if rows % shape.gpus:
         raise BadInput(f"{rows} rollouts a step (rl.tasks_a_step x rl.draws) cannot be shared by {shape.gpus} GPUs: give a multiple of it")
     return {
-        "model_args": {"attn_implementation": "fa2", "dtype": "bf16", "disable_gradient_checkpointing": False},
+        "model_args": {
+            "attn_implementation": "fa2",
+            "dtype": "bf16",
+            "disable_gradient_checkpointing": not settings.gradient_checkpointing,
+        },
         "training_args": {
             "learning_rate": settings.learning_rate,
             "weight_decay": settings.weight_decay,

@@ -23,7 +23,7 @@ import yaml
 
 from storage.errors import BadInput
 from train.backends.cluster_shape import MEMORY_SHARE, ClusterShape, ratio_of, rules_of
-from train.spec import LossName, RLSettings, SFTSettings, StageSpec
+from train.spec import LossName, ModelSettings, RLSettings, SFTSettings, StageSpec
 
 VERSION = "0.9.1"
 AGENT = "headrace"
@@ -194,7 +194,8 @@ def _rl(spec: StageSpec, settings: RLSettings, shape: ClusterShape, folder: Path
         "data.truncation": "error",
         "data.seed": spec.seed,
         "actor_rollout_ref.model.path": str(spec.model_in),
-        "actor_rollout_ref.model.enable_gradient_checkpointing": True,
+        "actor_rollout_ref.model.enable_gradient_checkpointing": settings.gradient_checkpointing,
+        **{f"actor_rollout_ref.model.{key}": value for key, value in _lora(settings).items()},
         "actor_rollout_ref.model.use_remove_padding": True,
         **{f"actor_rollout_ref.actor.{key}": value for key, value in _actor(settings, shape).items()},
         **{f"actor_rollout_ref.rollout.{key}": value for key, value in _rollout(settings, shape, folder).items()},
@@ -262,6 +263,7 @@ def _sft(spec: StageSpec, settings: SFTSettings, shape: ClusterShape, folder: Pa
         "data.truncation": "error",
         "model.path": str(spec.model_in),
         "model.enable_gradient_checkpointing": settings.gradient_checkpointing,
+        **{f"model.{key}": value for key, value in _lora(settings).items()},
         "model.use_remove_padding": True,
         **{f"optim.{key}": value for key, value in _optimiser(settings).items()},
         "checkpoint.save_contents": list(_SAVED),
@@ -269,6 +271,12 @@ def _sft(spec: StageSpec, settings: SFTSettings, shape: ClusterShape, folder: Pa
         "trainer.max_ckpt_to_keep": 2,
         "trainer.seed": spec.seed,
     }
+
+
+def _lora(settings: ModelSettings) -> dict[str, Value]:
+    if settings.lora is None:
+        return {}
+    return {"lora_rank": settings.lora.rank, "lora_alpha": settings.lora.alpha, "target_modules": "all-linear"}
 
 
 def _resamples(settings: RLSettings) -> bool:

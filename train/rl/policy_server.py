@@ -26,8 +26,8 @@ from synth.engines.local.chat_format import ChatFormat
 from synth.engines.local.hf import ends_in
 from synth.engines.vllm import VLLMConfig, check_installed, has_gpu, serving
 from synth.engines.vllm_tokens import VLLMTokenEngine
-from train.adapters import without_wrapper
 from train.device import autocast, uses_bf16
+from train.models.adapters import without_wrapper
 from train.spec import Precision, RLSettings, RolloutEngine
 from train.tiny import CHAT_TEMPLATE
 

@@ -25,11 +25,11 @@ from transformers import PrinterCallback
 from storage.errors import BadInput
 from synth.engines.base import Engine
 from synth.engines.local.hf import HFEngine
-from train.adapters import without_wrapper
 from train.checkpoints import Checkpoints
 from train.device import autocast, batch_arguments, processes, trainer_arguments
 from train.divergence import StopDiverged
 from train.metrics_log import LiveMetrics
+from train.models.adapters import without_wrapper
 from train.rl.credit import CREDITS, CreditBatch, erred_of, turns_of
 from train.rl.losses import LOSSES, RATIOS, Objective, Whole, average_loss, divergence, token_losses
 from train.rl.policy_server import PolicyServer

@@ -27,8 +27,8 @@ from train.data.token_labels import IGNORED, LEFT_OUT, Unlearnable, learned_toke
 from train.device import batch_arguments, processes, trainer_arguments
 from train.divergence import StopDiverged
 from train.metrics_log import LiveMetrics
+from train.models.sharding import Sharded
 from train.sft.length_batching import Order
-from train.sharding import Sharded
 from train.spec import SFTSettings
 
 

@@ -20,7 +20,16 @@ from train.spec import RLSettings, SFTSettings, StageSpec
 
 QWEN3_8B = {"model_type": "qwen3", "hidden_size": 4096, "num_attention_heads": 32, "max_position_embeddings": 40960}
 SFT = SFTSettings(max_steps=100, batch_size=16, learning_rate=1e-5, gradient_checkpointing=True)
-RL = RLSettings(max_steps=200, tasks_a_step=32, draws=8, learning_rate=1e-6, max_turns=12, max_tokens=1024, checkpoint_steps=20)
+RL = RLSettings(
+    max_steps=200,
+    tasks_a_step=32,
+    draws=8,
+    learning_rate=1e-6,
+    max_turns=12,
+    max_tokens=1024,
+    checkpoint_steps=20,
+    gradient_checkpointing=True,
+)
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ from train.backends import roll, verl
 from train.backends.cluster_shape import ClusterShape
 from train.backends.render_stage import render
 from train.rl.losses import LOSSES
-from train.spec import RLSettings, SFTSettings
+from train.spec import LoRASettings, RLSettings, SFTSettings
 
 ENGINES = ("verl", "roll")
 CLASS = "team.loops.HeadraceLoop"
@@ -84,6 +84,9 @@ OTHER: dict[str, Any] = {
     "batch_size": 32,
     "micro_batch_size": 1,
     "gradient_checkpointing": False,
+    "precision": "fp32",
+    "lora": LoRASettings(rank=8, alpha=16),
+    "pack_tokens": 4096,
     "leave_out": "nothing",
     "learning_rate": 2e-6,
     "warmup_steps": 3,

@@ -17,8 +17,8 @@ from synth.engines.base import EngineFailure
 from tests.train.base_folders import write_base
 from tests.train.tiny_policies import copy_of, digest, expert_conversations, retail_tasks, small_policy
 from train import tiny
-from train.adapters import add_adapters
 from train.backends.local import LocalBackend
+from train.models.adapters import add_adapters
 from train.rl import policy_server
 from train.rl.policy_server import PolicyServer, is_served, logprobs_of, serve_policy, write_served
 from train.spec import LoRASettings, RLSettings, StageSpec

@@ -15,7 +15,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from train.base_model import parameters_of, window_of
+from train.models.base_model import parameters_of, window_of
 from train.spec import RLSettings, SFTSettings
 
 ASSUMED_TOKENS = 4096

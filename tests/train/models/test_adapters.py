@@ -15,8 +15,8 @@ from transformers import AutoModelForCausalLM
 
 from synth.engines.local.qwen3 import Qwen3Decoder
 from tests.train.rl_stages import SFT, rl_stages
-from train.adapters import add_adapters, merge_adapters, without_wrapper
 from train.metrics_log import LiveMetrics
+from train.models.adapters import add_adapters, merge_adapters, without_wrapper
 from train.run import run
 from train.spec import CHECKPOINTS, METRICS, LoRASettings, StageSpec
 

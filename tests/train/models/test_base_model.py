@@ -24,9 +24,9 @@ from tests.synth.engines.local.chat_tokenizers import chat_template
 from tests.train.base_folders import write_base
 from tests.train.in_process import run_here
 from tests.train.tiny_policies import expert_store, retail_tasks
-from train.base_model import check_base_model, model_id, parameters_of, resolve_model, window_of
 from train.cascade import Cascade
 from train.config import CascadeConfig
+from train.models.base_model import check_base_model, model_id, parameters_of, resolve_model, window_of
 from train.spec import SFTSettings
 
 TASKS = retail_tasks("order_status", "close_order", each=4)

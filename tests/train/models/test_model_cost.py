@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from train.model_cost import ModelShape, gpu_seconds, memory_gib, tokens_at_once
+from train.models.model_cost import ModelShape, gpu_seconds, memory_gib, tokens_at_once
 from train.spec import LoRASettings, SFTSettings
 
 EIGHT = ModelShape(8_190_735_360, hidden=4096, inner=12_288, layers=36, vocabulary=151_936, window=40_960)
@@ -36,8 +36,8 @@ def test_an_adapter_has_as_many_weights_as_peft_makes() -> None:
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    from train.adapters import add_adapters
-    from train.model_cost import adapter_parameters
+    from train.models.adapters import add_adapters
+    from train.models.model_cost import adapter_parameters
 
     config = Qwen3Config(
         hidden_size=64, intermediate_size=192, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=4, head_dim=16
