@@ -21,6 +21,7 @@ class Lineage:
     """All ancestors and descendants of one id: frames with columns kind and id.
 
     splits: for a policy, its splits' names and the origins of their items (`storage.releases.release.manifest_of`).
+    base: for a policy, the folder of the base model that it began with; empty if it began as a fresh one.
     """
 
     id: str
@@ -28,12 +29,14 @@ class Lineage:
     origins: pl.DataFrame
     uses: pl.DataFrame
     splits: tuple[tuple[str, Mapping[str, int]], ...] = ()
+    base: str = ""
 
     def __str__(self) -> str:
         below = "\n".join(f"  {line}" for line in lines_by_kind(self.origins, reverse=True)) or "  nothing"
         above = "\n".join(f"  {line}" for line in lines_by_kind(self.uses)) or "  nothing"
         learned = "".join(f"\n  {split}: {_shares(origins)}" for split, origins in self.splits)
         learned = f"\nlearned from{learned}" if learned else ""
+        learned = f"\nbegan with\n  base model {self.base}{learned}" if self.base else learned
         return f"{self.kind} {self.id}\nmade from\n{below}{learned}\nwent into\n{above}"
 
 
@@ -47,7 +50,18 @@ def lineage(store: Store, node: str) -> Lineage:
     if kind not in ORDER:
         raise BadInput(f"{node} is a {kind}, and has no lineage; `headrace explain {node}` says what it did")
     found = origins(store, kind, node)
-    return Lineage(node, kind, found, uses(store, kind, node), _splits(store, found) if kind == "policy" else ())
+    if kind != "policy":
+        return Lineage(node, kind, found, uses(store, kind, node))
+    return Lineage(node, kind, found, uses(store, kind, node), _splits(store, found), _base(store, found))
+
+
+def _base(store: Store, found: pl.DataFrame) -> str:
+    """The model that the first stage among a policy's ancestors began with."""
+    rows = store.query(
+        "SELECT json_extract_string(spec, '$.model_in') FROM stages WHERE input_policy_id IS NULL AND stage_id IN (SELECT unnest(?))",
+        [found.filter(kind="stage")["id"].to_list()],
+    )
+    return next((folder for (folder,) in rows.iter_rows() if folder is not None), "")
 
 
 def _splits(store: Store, found: pl.DataFrame) -> tuple[tuple[str, Mapping[str, int]], ...]:

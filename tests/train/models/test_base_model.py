@@ -14,6 +14,7 @@ from flows.config import Config
 from flows.dry_run import plan
 from storage.errors import BadInput
 from storage.records import Outcome
+from storage.releases.lineage import lineage
 from storage.store import Store
 from synth.conversations.expert import expert_trajectory
 from synth.engines.local.chat_format import ChatFormat
@@ -60,6 +61,7 @@ def test_a_stage_without_a_parent_starts_from_the_base_and_its_id_says_which(bas
     release = cascade.seed_release(items)
     policy = cascade.stage("sft1", None, release, "seed", SFT)
     spec = json.loads(store.query("SELECT spec FROM stages").item())
+    assert f"began with\n  base model {base}\nlearned from" in str(lineage(store, policy.id))
     assert spec["model_in"] == str(base) and (policy.path / "chat_template.jinja").read_text() == chat_template("qwen2_5")
     assert json.loads((policy.path / "config.json").read_text())["vocab_size"] > 700
     assert Cascade(store, config, run=None).stage("sft1", None, release, "seed", SFT) == policy, "trained once"
