@@ -14,7 +14,8 @@ from flows.summary_tables import Table
 from flows.validation import stage_needs
 from synth.rollouts.episode import MAX_TURNS
 from train.config import CascadeConfig
-from train.models.base_model import check_base_model, resolve_model
+from train.data.general_data import choose_chats
+from train.models.base_model import check_base_model, resolve_model, window_of
 from train.models.model_cost import ModelShape, gpu_seconds, memory_gib, shape_of, tokens_at_once
 from train.stages import RLStage, Stage
 
@@ -139,6 +140,7 @@ def _train(config: Config) -> list[Line]:
     if cascade.model is not None:
         folder = resolve_model(cascade.model)
         check_base_model(folder)
+        choose_chats(cascade.chat_counts, window_of(folder))
         shape = shape_of(folder)
         first.append(("model", f"{cascade.model}: {shape.parameters / 1e6:,.1f} M parameters, window {shape.window:,} tokens", 0.0))
         lines = [_with_model(cascade, shape, line) for line in lines]

@@ -181,18 +181,24 @@ def check_funnel_engines(config: Config) -> None:
 
 
 def check_backends(config: Config, *, patience_s: float | None = 0.0) -> None:
-    """Check that the backends of the stages have what they need, and wait for it if needed; and that the engine of the experts is
-    available.
+    """Check that the backends of the stages have what they need, and wait for it if needed; that the engine of the experts is
+    available; and that the base model can be trained, with the general conversations that are mixed in.
 
     patience_s: longest wait in seconds; None: as configured.
     """
     from synth.engines.engine_names import look_at
+    from train.data.general_data import choose_chats
+    from train.models.base_model import check_base_model, resolve_model, window_of
 
     for _, need in stage_needs(config):
         if need.check is not None:
             need.check(patience_s)
     if config.train.experts.engine is not None:
         look_at(config.train.experts.engine, tools=True)
+    if config.train.model is not None:
+        folder = resolve_model(config.train.model)
+        check_base_model(folder)
+        choose_chats(config.train.chat_counts, window_of(folder))
 
 
 def stage_needs(config: Config) -> list[tuple[list[str], Need]]:

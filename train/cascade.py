@@ -37,6 +37,7 @@ from storage.releases.release import ReleaseItem, make_release
 from storage.store import Part, Store, part_id
 from storage.tables import TABLES
 from synth.conversations.expert import expert_trajectory
+from synth.engines.vllm import VLLMConfig, check_installed
 from synth.roles.scripted import TEACHER
 from synth.roles.simulate import trajectories_frame
 from synth.worlds import WORLDS
@@ -113,8 +114,9 @@ class Cascade:
         if self.base is not None:
             check_base_model(self.base)
         self.window = window_of(self.base) if self.base is not None else TinyConfig().positions
-        tasks = config.expert_budget / (1 - sum(config.mix.values()))
-        self.chats = {name: choose_chats(name, round(tasks * share), self.window) for name, share in config.mix.items()}
+        self.chats = choose_chats(config.chat_counts, self.window)
+        if config.rollouts == "vllm":
+            check_installed(VLLMConfig(model=config.model or "."))
 
     def _run(self, backend: Backend[Any], spec: StageSpec, folder: Path) -> dict[str, Any]:
         return run_stage(backend, spec, folder, lambda done, most, _: self.prober.progress(f"stage {spec.name}", done, most))
@@ -198,7 +200,7 @@ class Cascade:
             "expert_budget": config.expert_budget,
             "synthesised_share": config.synthesised_share,
             "experts": config.experts.engine or TEACHER,
-            "mix": {name.rpartition("/")[2]: share for name, share in config.mix.items()},
+            "mix": [[Path(name).name, share] for name, share in config.mix.items()],
         }
         return make_release(self.store, "seed", {"seed": items} | self._held_out(), manifest)
 
@@ -263,7 +265,7 @@ class Cascade:
         """Id made from everything that decides the stage's result, so not from the backend and the checkpoint interval."""
         facts = {
             "name": name,
-            "settings": settings.model_dump(exclude={"checkpoint_steps"}),
+            "settings": settings.model_dump(exclude={"checkpoint_steps", "vllm_memory_share"}),
             "seed": self.config.seed,
             "split": split,
             "worlds": list(self.config.worlds),

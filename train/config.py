@@ -159,6 +159,12 @@ class CascadeConfig(BaseModel):
             raise field_error(message, "stages", index, "micro_batch_size")
 
     @property
+    def chat_counts(self) -> dict[str, int]:
+        """Source of `mix` -> number of its conversations that are trained on, for shares of the whole seed split."""
+        items = self.expert_budget / (1 - sum(self.mix.values()))
+        return {source: round(items * share) for source, share in self.mix.items()}
+
+    @property
     def cascade(self) -> tuple[Stage, ...]:
         """The stages that run, in order; RL stages without `max_tokens` have that of the policy."""
         limit = {"max_tokens": self.policy_tokens}

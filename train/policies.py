@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -140,7 +139,7 @@ class OwnEngines:
 
     def __init__(self, wanted: RolloutEngine) -> None:
         self._wanted: RolloutEngine = wanted
-        self._server, self._served = contextlib.ExitStack(), dict[str, Engine]()
+        self._server, self._open = contextlib.ExitStack(), dict[str, Engine]()
 
     def __call__(self, policy: Policy) -> Engine:
         """Raises BadInput: its folder is incomplete, or vLLM is not installed. HeadraceError: its server did not start."""
@@ -148,18 +147,18 @@ class OwnEngines:
 
         from train.rl.policy_server import LOG, is_served, serve_folder
 
-        if policy.id in self._served:
-            return self._served[policy.id]
+        if policy.id in self._open:
+            return self._open[policy.id]
         self.close()
         check_folder(policy.path)
         if not is_served(self._wanted, AutoTokenizer.from_pretrained(policy.path)):
-            return engine_of(policy)
+            return self._open.setdefault(policy.id, engine_of(policy))
         opened = serve_folder(policy.path, log=policy.path.parent / LOG, policy_version=policy.id)
-        return self._served.setdefault(policy.id, self._server.enter_context(opened))
+        return self._open.setdefault(policy.id, self._server.enter_context(opened))
 
     def close(self) -> None:
-        """Ends the server, if there is one, so that its memory is free for training."""
-        self._served.clear()
+        """Ends the server, or forgets the model, so that their memory is free for training."""
+        self._open.clear()
         self._server.close()
 
     def __enter__(self) -> OwnEngines:
@@ -169,9 +168,9 @@ class OwnEngines:
         self.close()
 
 
-@lru_cache(maxsize=2)
 def engine_of(policy: Policy) -> HFEngine:
-    """Loads a policy of the cascade in this process, with one thread, so that rollouts are reproducible.
+    """Loads a policy of the cascade in this process, with one thread, so that rollouts are reproducible; one that is too large for our own
+    decoder in bf16 to a GPU, if there is one.
 
     Raises:
         BadInput: its folder is incomplete.
@@ -179,8 +178,12 @@ def engine_of(policy: Policy) -> HFEngine:
     import torch
 
     from synth.engines.local.hf import HFEngine
+    from synth.engines.local.qwen3 import Qwen3Decoder
     from train.device import keep_freed_memory
 
     keep_freed_memory()
     torch.set_num_threads(1)
-    return HFEngine(policy.path, policy_version=policy.id)
+    engine = HFEngine(policy.path, policy_version=policy.id)
+    if torch.cuda.is_available() and not Qwen3Decoder.fits(engine.model):
+        engine.model.to("cuda", torch.bfloat16)
+    return engine

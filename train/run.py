@@ -59,8 +59,9 @@ def run(spec: StageSpec) -> dict[str, Any]:
     model, tokenizer = _policy(spec, items)
     if spec.settings.lora is not None:
         model = add_adapters(model, spec.settings.lora, spec.seed)
-    folder, chats = spec.model_out.parent, held_out_chats(store, spec)
-    before = general_loss(model, tokenizer, chats) if chats and is_main() else None
+    folder = spec.model_out.parent
+    chats = [] if is_sharded() else held_out_chats(store, spec)  # no process holds all weights of a sharded model on its GPU
+    before = general_loss(model, tokenizer, chats, spec.settings.precision)
     with disk_errors("training", folder):
         with tempfile.TemporaryDirectory(prefix="headrace-stage-") as scratch:
             metrics, notes = _train(spec, store, model, tokenizer, items, Path(scratch))
@@ -68,11 +69,11 @@ def run(spec: StageSpec) -> dict[str, Any]:
         if not is_main():
             return {}
         model = merge_adapters(model if weights is None else _unsharded(model, spec, weights))
+        summary = _summary(metrics)
+        if before is not None and (after := general_loss(model, tokenizer, chats, spec.settings.precision)) is not None:
+            summary |= {"general_loss_before": before, "general_loss": after}
         _write_lines(folder / METRICS, metrics)
         _put_in_place(model, tokenizer, spec.model_out)
-        summary = _summary(metrics)
-        if before is not None:
-            summary |= {"general_loss_before": before, "general_loss": general_loss(model, tokenizer, chats)}
         result = {"weights_hash": weights_hash(spec.model_out), "metrics": summary, "notes": notes, "code_hash": _code()}
         replace_atomically(folder / "result.json", lambda path: path.write_text(json.dumps(result)) and None)
     shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
@@ -81,7 +82,8 @@ def run(spec: StageSpec) -> dict[str, Any]:
 
 def _unsharded(model: Any, spec: StageSpec, weights: Mapping[str, Any]) -> Any:
     """A model on the CPU like a sharded one, with these weights."""
-    plain = type(without_wrapper(model))(model.config)
+    plain = type(without_wrapper(model))(model.config).to(without_wrapper(model).dtype)
+    plain.generation_config = model.generation_config
     if spec.settings.lora is not None:
         plain = add_adapters(plain, spec.settings.lora, spec.seed)
     plain.load_state_dict(weights)
@@ -234,8 +236,8 @@ def _prompt_tools(setting: Setting) -> list[Tool]:
 
 def _settings_hash(spec: StageSpec) -> str:
     """Hash of everything that decides the result, and of the code: only equal hashes may share checkpoints."""
-    settings = spec.model_dump(mode="json", exclude={"sft": {"checkpoint_steps"}, "rl": {"checkpoint_steps"}})
-    return content_id("made", settings, processes(), _code())
+    settings = spec.model_dump(mode="json", exclude={"sft": {"checkpoint_steps"}, "rl": {"checkpoint_steps", "vllm_memory_share"}})
+    return content_id("made", settings, processes(), is_sharded(), _code())
 
 
 def _code() -> str:

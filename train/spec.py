@@ -188,6 +188,8 @@ class RLSettings(ModelSettings):
         rows = self.tasks_a_step * self.draws
         if self.micro_batch_size and rows % self.micro_batch_size:
             raise ValueError(f"micro_batch_size {self.micro_batch_size} does not divide tasks_a_step x draws = {rows}")
+        if self.lora is not None and self.staleness:
+            raise ValueError("a player of stale batches gets whole weights, not adapters: set staleness to 0, or lora to null")
         return self
 
     @model_validator(mode="after")

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from benchmarks.harness import Deadline, Figures, code_mark
 from benchmarks.links_sections import second
 from benchmarks.tags_sections.certainty import interval, spearman
+from filters.certainty.certainty import RATED
 from filters.certainty.difficulty_prior import Basis, difficulty_priors, task_groups
 from storage.records import Task
 from train.teacher import HOPELESS
@@ -72,6 +73,7 @@ def figures_of(tasks: Sequence[Task], probed: pl.DataFrame, unseen: pl.DataFrame
         tasks: all.
         probed, unseen: columns task_id, draw, outcome; rollouts of different tasks.
     """
+    probed, unseen = (rollouts.filter(pl.col("outcome").is_in(RATED)) for rollouts in (probed, unseen))
     known = task_groups(tasks).join(counts(probed), on="task_id", how="left", maintain_order="left")
     failures = unseen.group_by("task_id").agg(failure=(pl.col("outcome") != "success").mean())
     drawn = difficulty_priors(known).join(failures, on="task_id", maintain_order="left")
@@ -84,12 +86,12 @@ def figures_of(tasks: Sequence[Task], probed: pl.DataFrame, unseen: pl.DataFrame
     return {
         "difficulty_spearman": spearman(prior, failure),
         "difficulty_spearman_lo95": interval(lambda at: spearman(prior[at], failure[at]), covered["need"].to_list())[0],
-        "difficulty_spearman_static": spearman(_real(covered, "difficulty"), failure),
+        "difficulty_spearman_static": spearman(as_floats(covered, "difficulty"), failure),
         "difficulty_spearman_intent": spearman(_priors(known.with_columns(need="task_id"), covered), failure),
         "difficulty_spearman_permuted": _permuted(known, covered, failure, seed),
         "difficulty_spearman_ceiling": ceiling(unseen.filter(pl.col("task_id").is_in(covered["task_id"].implode()))),
-        "difficulty_spearman_calls": spearman(_real(calls, "difficulty_prior"), _real(calls, "failure")),
-        "difficulty_spearman_static_calls": spearman(_real(calls, "difficulty"), _real(calls, "failure")),
+        "difficulty_spearman_calls": spearman(as_floats(calls, "difficulty_prior"), as_floats(calls, "failure")),
+        "difficulty_spearman_static_calls": spearman(as_floats(calls, "difficulty"), as_floats(calls, "failure")),
         "difficulty_prior_share": covered.height / drawn.height,
         **_unsolved(covered, unseen),
     }
@@ -100,14 +102,14 @@ def counts(rollouts: pl.DataFrame) -> pl.DataFrame:
     return rollouts.group_by("task_id").agg(successes=(pl.col("outcome") == "success").sum().cast(pl.Int32), k=pl.len().cast(pl.Int32))
 
 
-def _real(rows: pl.DataFrame, column: str) -> Floats:
+def as_floats(rows: pl.DataFrame, column: str) -> Floats:
     return rows[column].cast(pl.Float64).to_numpy()
 
 
 def _priors(known: pl.DataFrame, of: pl.DataFrame, strength: float | None = None) -> Floats:
     """Priors of the tasks `of`."""
     priors = difficulty_priors(known) if strength is None else difficulty_priors(known, strength=strength)
-    return _real(of.select("task_id").join(priors, on="task_id", maintain_order="left"), "difficulty_prior")
+    return as_floats(of.select("task_id").join(priors, on="task_id", maintain_order="left"), "difficulty_prior")
 
 
 def _permuted(known: pl.DataFrame, covered: pl.DataFrame, failure: Floats, seed: int) -> float:
@@ -120,7 +122,7 @@ def _permuted(known: pl.DataFrame, covered: pl.DataFrame, failure: Floats, seed:
 
 def ceiling(rollouts: pl.DataFrame) -> float:
     halves = [counts(rollouts.filter(pl.col("draw") % 2 == half)).sort("task_id") for half in (0, 1)]
-    between = spearman(_real(halves[0], "successes"), _real(halves[1], "successes"))
+    between = spearman(as_floats(halves[0], "successes"), as_floats(halves[1], "successes"))
     return float(np.sqrt(2 * between / (1 + between)))
 
 
@@ -134,6 +136,6 @@ def _unsolved(covered: pl.DataFrame, unseen: pl.DataFrame) -> Figures:
         f"    without a success in {FIRST} draws: {hopeful.height} tasks below the prior {HOPELESS}, {hopeless.height} others", flush=True
     )
     return {
-        "unsolved_solved_later": float(_real(hopeful, "is_solved").mean()),
-        "unsolved_solved_later_hopeless": float(_real(hopeless, "is_solved").mean()),
+        "unsolved_solved_later": float(as_floats(hopeful, "is_solved").mean()),
+        "unsolved_solved_later_hopeless": float(as_floats(hopeless, "is_solved").mean()),
     }

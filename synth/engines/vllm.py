@@ -80,9 +80,10 @@ class VLLMConfig(BaseModel):
 
     @property
     def python(self) -> Path:
-        """The interpreter that has vLLM; that of `environment` if none has it."""
+        """The interpreter of `environment`; the running one if that is the default, is not there, and the running one has vLLM."""
         own = (self.environment / "bin" / "python").absolute()
-        return Path(sys.executable) if not own.exists() and importlib.util.find_spec("vllm") else own
+        is_default = self.environment == ENVIRONMENT
+        return Path(sys.executable) if is_default and not own.exists() and importlib.util.find_spec("vllm") else own
 
 
 @contextlib.contextmanager

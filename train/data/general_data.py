@@ -4,17 +4,17 @@ One idea: which conversations of a file are used follows from their hashes, and 
 so that releases name them as they name all others. `HELD_OUT` of them, or a fifth of a small file, are never trained on: every stage
 measures the loss on them before and after (`train/measure/forgetting.py`).
 
-What it does not do: tools. These are chats of users and assistants; a row in which a tool is called is refused.
+What it does not do: tools. These are chats of a user and an assistant; a row with a call is refused.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 from pydantic import ValidationError
@@ -28,7 +28,9 @@ from train.data.seed_split import rough_tokens
 
 VERSION = 1
 HELD_OUT = 100
-"""Most conversations of a file that are kept aside."""
+"""Most conversations of a source that are kept aside."""
+LONGEST = 4096
+"""Longest conversation that is used, in words and signs."""
 SPLIT = "general_held_out"
 """Name of their split in a release."""
 Chat = tuple[Message, ...]
@@ -39,40 +41,52 @@ def read_chats(source: str) -> list[Chat]:
     """All conversations in column `messages` (role and content) of a JSONL or Parquet file, or of a dataset's training split on the hub.
 
     Raises:
-        BadInput: there is no such file or dataset, or a row is no conversation; the message names the row, from 1.
+        BadInput: there is no such file or dataset, or a row is no chat; the message names the row, from 1.
     """
-    chats = []
-    for number, row in enumerate(_read_rows(source), 1):
-        try:
-            chat = tuple(Message(role=one["role"], content=one["content"]) for one in row)
-        except (ValidationError, KeyError, TypeError) as error:
-            raise BadInput(f"train.mix: {source}, row {number}: `messages` is no list of role and content") from error
-        if any(one.role == "tool" or one.content is None for one in chat) or not any(one.role == "assistant" for one in chat):
-            raise BadInput(f"train.mix: {source}, row {number}: it must be a chat of texts with an answer of the assistant, without tools")
-        chats.append(chat)
-    return chats
+    return [_chat(row, f"train.mix: {source}, row {number}") for number, row in enumerate(_read_rows(source), 1)]
 
 
-def _read_rows(source: str) -> Sequence[Sequence[Mapping[str, JSON]]]:
+def _chat(row: JSON, where: str) -> Chat:
+    try:
+        texts = [(one["role"], one["content"], one.get("tool_calls") or one.get("function_call")) for one in row]
+        chat = tuple(Message(role=role, content=content) for role, content, _ in texts)
+    except (ValidationError, KeyError, TypeError, AttributeError) as error:
+        raise BadInput(f"{where}: `messages` is no list of role and content, both texts") from error
+    roles = [one.role for one in chat if one.role != "system"]
+    is_chat = roles[::2] == ["user"] * len(roles[::2]) and roles[1::2] == ["assistant"] * len(roles[1::2]) and len(roles) > 1
+    if not is_chat or any(calls for *_, calls in texts) or not all(one.content for one in chat):
+        raise BadInput(f"{where}: it must be a chat in which a user and the assistant take turns, with texts and without tools")
+    return chat
+
+
+def _read_rows(source: str) -> Sequence[JSON]:
     path = Path(source).expanduser()
-    readers: dict[str, Callable[[Path], pl.DataFrame]] = {".jsonl": pl.read_ndjson, ".parquet": pl.read_parquet}
+    readers: dict[str, Callable[[Path], Sequence[JSON]]] = {".jsonl": _read_jsonl, ".parquet": _read_parquet}
     if path.suffix not in readers and (path.exists() or source.count("/") != 1):
         raise BadInput(f"train.mix: {source} is no *.jsonl or *.parquet file, and no id of a dataset (OWNER/NAME)")
     try:
-        table: Any = readers[path.suffix](path) if path.suffix in readers else _dataset(source)
-        rows: Sequence[Sequence[Mapping[str, JSON]]] = table["messages"]
+        return readers[path.suffix](path) if path.suffix in readers else _dataset(source)
     except (KeyError, pl.exceptions.ColumnNotFoundError) as error:
         raise BadInput(f"train.mix: {source} has no column `messages`") from error
     except Exception as error:  # each reader, and the hub, has its own errors
         problem = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         raise BadInput(f"train.mix: {source} cannot be read ({problem[:200]})") from error
-    return rows
 
 
-def _dataset(name: str) -> Any:
+def _read_jsonl(path: Path) -> list[JSON]:
+    with path.open(encoding="utf-8") as lines:
+        return [json.loads(line)["messages"] for line in lines if line.strip()]
+
+
+def _read_parquet(path: Path) -> list[JSON]:
+    return pl.read_parquet(path, columns=["messages"])["messages"].to_list()
+
+
+def _dataset(name: str) -> Sequence[JSON]:
     from datasets import load_dataset
 
-    return load_dataset(name, split="train")
+    rows: Sequence[JSON] = load_dataset(name, split="train")["messages"]
+    return rows
 
 
 @dataclass(frozen=True)
@@ -83,21 +97,30 @@ class Chats:
     held_out: list[Chat]
 
 
-def choose_chats(source: str, count: int, max_tokens: int) -> Chats:
-    """`count` conversations of a source to train on, and those that are kept aside; equal ones once.
+def choose_chats(counts: Mapping[str, int], window: int) -> dict[str, Chats]:
+    """Of each source, as many conversations as `counts` says, and those that are kept aside. No conversation is in two of these sets.
 
-    max_tokens: longest conversation, in words and signs (`rough_tokens`).
+    window: of the model, in tokens; longer conversations, and those above LONGEST, are left out (`rough_tokens`).
 
     Raises:
-        BadInput: there are fewer than `count`.
+        BadInput: a source has too few; or see `read_chats`.
     """
-    fitting = {canonical_json([one.to_openai() for one in chat]): chat for chat in read_chats(source) if rough_tokens(chat) <= max_tokens}
-    ordered = [fitting[text] for text in sorted(fitting, key=lambda text: hashlib.sha256(text.encode()).hexdigest())]
-    held_out = min(HELD_OUT, len(ordered) // 5)
-    if len(ordered) - held_out < count:
-        problem = f"{len(ordered)} conversations that fit into the model's window, and {count + held_out} are needed"
-        raise BadInput(f"train.mix: {source} has {problem}: lower its share, or give more")
-    return Chats(ordered[held_out : held_out + count], ordered[:held_out])
+    chosen: dict[str, Chats] = {}
+    taken: set[Chat] = set()
+    for source, count in counts.items():
+        fitting = {chat for chat in read_chats(source) if rough_tokens(chat) <= min(window, LONGEST)} - taken
+        ordered = sorted(fitting, key=_hash)
+        held_out = min(HELD_OUT, len(ordered) // 5)
+        if len(ordered) - held_out < count:
+            problem = f"{len(ordered):,} different conversations that fit into the model's window, and {count + held_out:,} are needed"
+            raise BadInput(f"train.mix: {source} has {problem}: lower its share, or give more")
+        chosen[source] = Chats(ordered[held_out : held_out + count], ordered[:held_out])
+        taken |= fitting
+    return chosen
+
+
+def _hash(chat: Chat) -> str:
+    return hashlib.sha256(canonical_json([one.to_openai() for one in chat]).encode()).hexdigest()
 
 
 def store_chats(store: Store, source: str, chats: Sequence[Chat]) -> list[ReleaseItem]:

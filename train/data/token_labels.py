@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
-from storage.errors import HeadraceError
+from storage.errors import BadInput, HeadraceError
 from storage.records import Message, Tool, is_error
 from synth.engines.local.call_texts import is_broken_call
 from synth.engines.local.chat_format import ChatFormat
@@ -65,11 +65,15 @@ def learned_tokens(
         raise Unlearnable(f"with {lost}, which the model's chat template cannot write")
     learned = iter(rule(messages))
     ids, labels = list[int](), list[int]()
-    for piece in chat_format.pieces(_up_to_last_answer(messages), tools):
+    try:
+        pieces = chat_format.pieces(_up_to_last_answer(messages), tools)
+    except BadInput as refused:
+        raise Unlearnable(f"that the model's chat template refuses: {refused}") from refused
+    for piece in pieces:
         ids += piece.ids
         labels += piece.ids if piece.is_turn and next(learned) else [IGNORED] * len(piece.ids)
     if len(ids) > longest:
-        raise Unlearnable(f"longer than the policy's window of {longest:,} tokens")
+        raise Unlearnable(f"longer than {longest:,} tokens (the policy's window, or pack_tokens)")
     return {"input_ids": ids, "labels": labels}
 
 

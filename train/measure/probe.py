@@ -188,12 +188,15 @@ class Prober:
             if not rollouts["outcome"].is_in(RATED).any():
                 why = f"`headrace explain {rollouts['rollout_id'][0]}` says why the first one failed"
                 raise HeadraceError(f"{policy.name}, {use}, {decoding}: none of {rollouts.height:,} rollouts could be rated; {why}")
-            settings = (self.config.seed, self.config.eval_samples if decoding == "sampled" else 1)
+            settings = (self.config.seed, self.config.eval_samples if decoding == "sampled" else 1, self._answer_tokens(policy))
             evaluation_id = content_id("evaluation", policy.id, use, decoding, settings, [task.id for task in tasks], EVALUATION_VERSION)
             part = part_id("evaluations", [evaluation_id], {}, EVALUATION_VERSION)
             about = {"evaluation_id": evaluation_id, "policy_id": policy.id, "use": use, "decoding": decoding}
             self.commit("evaluations", part, partial(evaluation_rows, rollouts, task_facets, **about))
         return sampled
+
+    def _answer_tokens(self, policy: Policy) -> int:
+        return self.config.engine.answer_tokens if policy.engine else self.config.policy_tokens
 
     def rollouts(
         self, policy: Policy, tasks: Sequence[Task], k: int | Draws, purpose: str, *, temperature: float, first_draw: int = 0
@@ -205,7 +208,7 @@ class Prober:
             BudgetSpent, EngineFailure: the budget is spent, or the engine fails. Finished tasks and all answers stay in the store.
         """
         reached = 0
-        max_tokens = self.config.engine.answer_tokens if policy.engine else self.config.policy_tokens
+        max_tokens = self._answer_tokens(policy)
         if policy.engine:
             longest = max(tasks, key=lambda task: sum(len(message.content or "") for message in task.messages))
             assert self.engine is not None

@@ -6,7 +6,8 @@ trained parameter. Activations: 34 bytes a token, layer and hidden unit, or 2 wi
 first two by the number of processes.
 Time: 6 operations a parameter and token, 8 with gradient checkpointing.
 
-What it does not do: measure. Frameworks' buffers and fragmentation come on top: leave a tenth free.
+What it does not do: measure; tell mixtures of experts, whose passes take less time, or packed 4-bit weights from others. Frameworks'
+buffers and fragmentation come on top: leave a tenth free.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from storage.errors import BadInput
 from train.models.base_model import parameters_of, window_of
 from train.spec import RLSettings, SFTSettings
 
@@ -37,9 +39,15 @@ class ModelShape:
 
 
 def shape_of(folder: Path) -> ModelShape:
-    """The shape of the model in a folder, by its configuration and the headers of its weights."""
+    """The shape of the model in a folder, by its configuration and the headers of its weights.
+
+    Raises:
+        BadInput: the configuration lacks a size.
+    """
     config = json.loads((folder / "config.json").read_text())
     config = config.get("text_config", config)
+    if missing := [key for key in ("hidden_size", "num_hidden_layers", "vocab_size") if key not in config]:
+        raise BadInput(f"{folder}/config.json has no {missing[0]}: the memory of its training cannot be estimated")
     hidden = config["hidden_size"]
     inner = config.get("intermediate_size", 4 * hidden)
     return ModelShape(parameters_of(folder), hidden, inner, config["num_hidden_layers"], config["vocab_size"], window_of(folder))

@@ -2,8 +2,9 @@
 
 One idea: before each batch the server gets the trainer's weights, and after it the server sleeps, so trainer and server take turns on one
 GPU. The weights go through a model folder in the stage's scratch folder.
-A server with other weights than the trainer's is an error, never a batch. The server starts with random weights, and after every update
-the log-probabilities of a fixed text must equal those of the trainer's own forward pass: what no update reaches shows in the first.
+The server starts with random weights, and after every update the log-probabilities of a fixed text must equal those of the trainer's own
+forward pass: what no update reaches shows in the first, and is an error, not a batch. In bf16 rounding hides an update that is missed
+later, until the policy has moved by more than the tolerance.
 
 What it does not do: talk to vLLM (`synth/engines/vllm_tokens.py`), play (`train/rl/rollout_batches.py`), or correct the loss for the
 rounding of 16-bit weights, in which server and trainer differ a little: the metric `sampled_kl` has it.

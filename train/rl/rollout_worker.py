@@ -138,12 +138,15 @@ class _PlayerState:
     def play(self, step: int, version: int) -> Played:
         from safetensors.torch import load_model
 
+        from train.device import autocast
+
         idle_s = time.monotonic() - self._idle_since
         if version != self._version:
             load_model(self._model, weights_file(self._weights, version))
             self._version = version
         others = partial(self.source, step)
-        batch = play_batch(self._engine, self.source(step), self._settings, step=step, updates=version, seed=self._seed, others=others)
+        with autocast(self._settings.precision):
+            batch = play_batch(self._engine, self.source(step), self._settings, step=step, updates=version, seed=self._seed, others=others)
         self.source.watch(batch)
         self._idle_since = time.monotonic()
         return Played(replace(batch, parents=self.source.parents), idle_s)

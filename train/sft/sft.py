@@ -90,7 +90,7 @@ def train_sft(
         HeadraceError: weights are not finite, before or after any step.
     """
     sizes = batch_arguments(settings.batch_size, settings.micro_batch_size)
-    rows = _rows(tokenizer, conversations, tools, settings, longest=model.config.max_position_embeddings, note=note)
+    rows = _rows(tokenizer, conversations, tools, settings, longest=_longest(model, settings), note=note)
     if settings.pack_tokens is not None:
         rows = pack(rows, settings.pack_tokens)
     fillers = [_filler(rows[0])] if processes() > 1 else []
@@ -118,16 +118,16 @@ def train_sft(
 
 
 def pack(rows: Sequence[Mapping[str, list[int]]], most_tokens: int) -> list[dict[str, list[int]]]:
-    """Packs of rows, by TRL's best fit: `input_ids` and `labels` one after the other, and the rows' lengths in `seq_lengths`, by which
-    attention and positions begin anew at each row.
-
-    Raises:
-        BadInput: a row is longer than a pack.
-    """
-    if (longest := max(len(row["input_ids"]) for row in rows)) > most_tokens:
-        raise BadInput(f"pack_tokens is {most_tokens}, and a conversation of the split has {longest} tokens: set it to that or more")
+    """Packs of rows no longer than a pack, by TRL's best fit: `input_ids` and `labels` one after the other, and the rows' lengths in
+    `seq_lengths`, by which attention and positions begin anew at each row."""
     packed = pack_dataset(Dataset.from_list(list(rows)), most_tokens, "bfd")
     return [dict(row) for row in packed]
+
+
+def _longest(model: Any, settings: SFTSettings) -> int:
+    """Most tokens of a conversation: the model's window, or a pack."""
+    window: int = model.config.get_text_config().max_position_embeddings
+    return min(window, settings.pack_tokens or window)
 
 
 def _filler(row: Mapping[str, list[int]]) -> dict[str, list[int]]:

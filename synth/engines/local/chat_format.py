@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 from typing import Any, TypeVar
 
 from storage.errors import BadInput
@@ -150,14 +151,18 @@ class ChatFormat:
 
     def unwritable(self, messages: Sequence[Message]) -> str | None:
         """What the template cannot write of a conversation, so that the answer reads back as it was; None if it writes all."""
+        if any(one.role == other.role == "assistant" for one, other in pairwise(messages)):
+            return "two answers in a row"
         for message in messages:
             if message.role != "assistant":
                 continue
             try:
-                text = self._turn_text(message)
+                text = self._without_end(self._turn_text(message))
             except BadInput as refused:
                 return "several calls in one message" if len(message.tool_calls) > 1 else f"a message that it refuses: {refused}"
-            if _meaning(self._read(self._without_end(text))) != _meaning(message):
+            if any(end in text for end in self._end_texts.values()):
+                return "the end of an answer in its words"
+            if _meaning(self._read(text)) != _meaning(message):
                 many, both = len(message.tool_calls) > 1, bool(message.tool_calls and message.content)
                 return "several calls in one message" if many else "words beside a call" if both else "a message that reads back as another"
         return None
@@ -295,12 +300,14 @@ def _nine_digits(call_id: str) -> str:
 def _number_calls(messages: Sequence[Message]) -> list[Message]:
     """The messages with calls numbered `call_0`, `call_1`, ... in their order, as an engine numbers what it reads."""
     numbers: dict[str | None, str] = {}
-    numbered = []
+    numbered, count = [], 0
     for message in messages:
         update: dict[str, object] = {}
         if message.tool_calls:
-            numbers |= {call.id: f"call_{number}" for number, call in enumerate(message.tool_calls, len(numbers))}
-            update["tool_calls"] = tuple(call.model_copy(update={"id": numbers[call.id]}) for call in message.tool_calls)
+            names = [f"call_{number}" for number in range(count, count + len(message.tool_calls))]
+            numbers |= {call.id: name for call, name in zip(message.tool_calls, names, strict=True)}
+            update["tool_calls"] = tuple(call.model_copy(update={"id": name}) for call, name in zip(message.tool_calls, names, strict=True))
+            count += len(names)
         elif message.tool_call_id in numbers:
             update["tool_call_id"] = numbers[message.tool_call_id]
         numbered.append(message.model_copy(update=update) if update else message)

@@ -11,7 +11,8 @@ give equal tokens, and a conversation that is continued later gives the same tok
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,10 +24,16 @@ from storage.records import Message, Tool
 from synth.engines.base import ChatAnswer, ChatRequest, FinishReason
 from synth.engines.local.chat_format import ChatFormat
 from synth.engines.local.model_folder import check_folder
-from synth.engines.local.qwen3 import Qwen3Decoder
+from synth.engines.local.qwen3 import Qwen3Decoder, cache_bytes
 
 Reply = Callable[[int, ChatAnswer], Sequence[Message] | None]
 """(index of the request, answer) -> the next messages (tool results), or None if the conversation is over."""
+
+
+CACHES_BYTES = 8 * 2**30
+"""Most memory of the caches of a batch."""
+_USUAL_TOKENS = 4096
+"""Length that conversations are taken to have, if the window is longer."""
 
 
 class _Decoder(Protocol):
@@ -106,13 +113,25 @@ def ends_in(generation_config: Any) -> list[int]:
     return ends if isinstance(ends, list) else [] if ends is None else [ends]
 
 
+@contextmanager
+def _evaluating(model: Any) -> Iterator[None]:
+    """A model in training with gradient checkpointing has no caches: without this, it would see no more than the newest tokens."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
+
+
 class HFEngine:
     """Chats with a model from a folder, or with a loaded model (the one in training).
 
     Args:
         model: a folder, or a loaded model with its tokenizer.
         policy_version: stored with every answer; default: the folder's name.
-        batch_rows: conversations in one batch. Results depend on it in the last bits, as matrix products do.
+        batch_rows: most conversations in one batch; of a large model, as many as CACHES_BYTES hold. Results depend on it in the last
+            bits, as matrix products do.
         is_fused: False forces the Transformers path; tests compare with it.
     """
 
@@ -131,9 +150,12 @@ class HFEngine:
             model = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
         self.model, self.tokenizer = model, tokenizer
         self.policy_version = policy_version or Path(self._path).name
-        self.max_length: int = model.config.max_position_embeddings
-        self._decoder: _Decoder = Qwen3Decoder(model) if is_fused and Qwen3Decoder.fits(model) else _TransformersDecoder(model)
-        self._batch_rows = batch_rows
+        self.max_length: int = model.config.get_text_config().max_position_embeddings
+        self._is_fused = is_fused
+        self._decoder: _Decoder = self._decoder_class(model)
+        text_config = model.config.get_text_config()
+        a_row = cache_bytes(text_config, min(self.max_length, _USUAL_TOKENS))
+        self._batch_rows = max(1, min(batch_rows, CACHES_BYTES // a_row))
         self.chat_format = ChatFormat(tokenizer, ends_in(model.generation_config))
         self._one_at_a_time = threading.Lock()
 
@@ -164,7 +186,7 @@ class HFEngine:
         """
         for start in range(0, len(requests), self._batch_rows):
             batch = requests[start : start + self._batch_rows]
-            with torch.inference_mode():
+            with torch.inference_mode(), _evaluating(self.model):
                 self._run(batch, start, reply)
 
     def _row(self, request: ChatRequest) -> _Row:
@@ -174,7 +196,14 @@ class HFEngine:
         row.is_over = len(prompt) >= self.max_length
         return row
 
+    @property
+    def _decoder_class(self) -> type[Qwen3Decoder] | type[_TransformersDecoder]:
+        """By the model's present device and layers: a trainer may have moved it, or adapted it, since."""
+        return Qwen3Decoder if self._is_fused and Qwen3Decoder.fits(self.model) else _TransformersDecoder
+
     def _run(self, requests: Sequence[ChatRequest], offset: int, reply: Reply) -> None:
+        if not isinstance(self._decoder, kind := self._decoder_class):
+            self._decoder = kind(self.model)
         all_rows = [self._row(request) for request in requests]
         places = [place for place, row in enumerate(all_rows) if not row.is_over]
         rows = [all_rows[place] for place in places]

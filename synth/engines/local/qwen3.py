@@ -126,6 +126,17 @@ def _attend(
     return out
 
 
+MAX_CACHE_BYTES = 32 * 2**20
+"""Most memory of a conversation's caches, which are made for the whole window."""
+
+
+def cache_bytes(config: Any, tokens: int) -> int:
+    """Memory of a conversation's keys and values in 32-bit floats."""
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    head_size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return 2 * 4 * int(config.num_hidden_layers * heads * head_size * tokens)
+
+
 def _projections(layer: Any) -> tuple[Any, ...]:
     attention, mlp = layer.self_attn, layer.mlp
     return attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj, mlp.gate_proj, mlp.up_proj, mlp.down_proj
@@ -151,6 +162,8 @@ class Qwen3Decoder:
             return False
         plain = config.rope_parameters.get("rope_type", "default") == "default"
         has_adapters = any(type(module) is not torch.nn.Linear for layer in model.model.layers for module in _projections(layer))
+        if cache_bytes(config, config.max_position_embeddings) > MAX_CACHE_BYTES:
+            return False
         return bool(plain and not has_adapters and model.dtype == torch.float32 and model.device.type == "cpu")
 
     def start(self, prompts: Sequence[Sequence[int]], length: int) -> torch.Tensor:

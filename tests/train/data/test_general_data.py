@@ -46,17 +46,30 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_which_conversations_are_kept_aside_follows_from_their_content(tmp_path: Path) -> None:
     """Given the same conversations in another order, some of them twice, in another kind of file, then the same are chosen."""
-    first = choose_chats(write(tmp_path / "a.jsonl", CHATS), 20, 512)
-    pl.DataFrame({"messages": [*reversed(CHATS), *CHATS[:5]]}).write_parquet(tmp_path / "b.parquet")
-    assert choose_chats(str(tmp_path / "b.parquet"), 20, 512) == first
+    a, b = write(tmp_path / "a.jsonl", CHATS), str(tmp_path / "b.parquet")
+    pl.DataFrame({"messages": [*reversed(CHATS), *CHATS[:5]]}).write_parquet(b)
+    first = choose_chats({a: 20}, 512)[a]
+    assert choose_chats({b: 20}, 512)[b] == first
     assert (len(first.chosen), len(first.held_out)) == (20, len(CHATS) // 5)
     assert not set(first.chosen) & set(first.held_out)
+
+
+def test_what_two_sources_share_is_in_one_set_only(tmp_path: Path) -> None:
+    a, b = write(tmp_path / "a.jsonl", CHATS[:30]), write(tmp_path / "b.jsonl", CHATS[20:])
+    chosen = choose_chats({a: 10, b: 6}, 512)
+    chats = [chat for one in chosen.values() for chat in (*one.chosen, *one.held_out)]
+    assert (len(chats), len(set(chats))) == (10 + 6 + 6 + 2, 10 + 6 + 6 + 2)
 
 
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        ([[{"role": "user", "content": "hello"}]], "row 1: it must be a chat of texts with an answer"),
+        ([[{"role": "user", "content": "hello"}]], "row 1: it must be a chat in which a user and the assistant take turns"),
+        ([[CHATS[0][1], *CHATS[0]]], "row 1: it must be a chat in which a user"),
+        ([[CHATS[0][0], CHATS[0][1], CHATS[0][1]]], "row 1: it must be a chat in which a user"),
+        ([[CHATS[0][0], {"role": "assistant", "content": ""}]], "row 1: .* with texts"),
+        ([[CHATS[0][0], CHATS[0][1] | {"tool_calls": [{"id": "c0"}]}]], "row 1: .* without tools"),
+        ([CHATS[0]] * 120 + [[CHATS[0][0], {"role": "assistant", "content": [{"type": "text", "text": "hi"}]}]], "row 121: `messages` is"),
         ([CHATS[0], [{"role": "bot", "content": "hello"}]], "row 2: `messages` is no list of role and content"),
         ([[*CHATS[0], {"role": "tool", "content": "{}"}]], "row 1: .* without tools"),
         (["hello"], "row 1: `messages` is no list"),
@@ -76,8 +89,8 @@ def test_files_that_give_no_chats_are_refused_in_a_line(tmp_path: Path) -> None:
         assert "\n" not in str(refused.value)
     with pytest.raises(BadInput, match=r"is no \*.jsonl or \*.parquet file, and no id"):
         read_chats("chats.txt")
-    with pytest.raises(BadInput, match=r"has 40 conversations .*, and 208 are needed"):
-        choose_chats(write(tmp_path / "few.jsonl", CHATS), 200, 512)
+    with pytest.raises(BadInput, match=r"has 40 different conversations .*, and 208 are needed"):
+        choose_chats({write(tmp_path / "few.jsonl", CHATS): 200}, 512)
 
 
 def test_the_tiny_policy_has_nothing_to_keep() -> None:

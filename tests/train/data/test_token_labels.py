@@ -28,7 +28,9 @@ RetailWorld = WORLDS["retail"]
 CONVERSATIONS = expert_conversations(retail_tasks("close_order", "buy_pick", "close_and_buy", "price_of_two", "special_service"))
 SETTINGS = SFTSettings(max_steps=4, batch_size=2, learning_rate=1e-2, warmup_steps=0)
 LONGEST = 12_000
-LONGER = r"of \d+ conversations these cannot be trained on: 1 longer than the policy's window of 256 tokens; they are left out"
+LONGER = (
+    r"of \d+ conversations these cannot be trained on: 1 longer than 256 tokens \(the policy's window, or pack_tokens\); they are left out"
+)
 RETAIL_TEXT = json.dumps([tool.to_openai() for tool in RetailWorld.tools])
 
 
@@ -140,8 +142,8 @@ def test_micro_batches_give_the_losses_of_the_whole_batch(tmp_path: Path) -> Non
         ({"batch_size": 4, "micro_batch_size": 3}, CONVERSATIONS, "micro_batch_size 3 does not divide the 4 rows"),
         (
             {},
-            [[USER, *ERRED[1:] * 40]],
-            "cannot be trained on: 1 longer than the policy's window of 256 tokens; take",
+            [[USER, *([*ERRED[1:], USER] * 40)[:-1]]],
+            r"cannot be trained on: 1 longer than 256 tokens \(the policy's window, or pack_tokens\); take",
         ),
     ],
 )
@@ -195,7 +197,7 @@ def test_several_calls_in_one_message_are_refused_where_a_template_has_one(name:
 
 def test_conversations_that_cannot_be_trained_on_are_counted_and_left_out(tmp_path: Path) -> None:
     """Given one conversation that is longer than the window, then a warning counts it, and the others train as they do without it."""
-    long = [USER, *ERRED[1:] * 40]
+    long = [USER, *([*ERRED[1:], USER] * 40)[:-1]]
     weights = []
     for given in ([ERRED, *CONVERSATIONS], [ERRED, long, *CONVERSATIONS]):
         model, tokenizer = small_policy([*CONVERSATIONS, ERRED])

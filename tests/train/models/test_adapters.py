@@ -18,7 +18,7 @@ from tests.train.rl_stages import SFT, rl_stages
 from train.metrics_log import LiveMetrics
 from train.models.adapters import add_adapters, merge_adapters, without_wrapper
 from train.run import run
-from train.spec import CHECKPOINTS, METRICS, LoRASettings, StageSpec
+from train.spec import CHECKPOINTS, METRICS, LoRASettings, RLSettings, StageSpec
 
 pytestmark = [pytest.mark.usefixtures("in_process"), pytest.mark.slow]
 
@@ -72,9 +72,17 @@ def test_a_stage_changes_linear_layers_alone_and_leaves_a_whole_policy(make_rl, 
     assert changed == {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
 
 
-def test_a_killed_stage_goes_on_from_its_adapters(make_rl, tmp_path, monkeypatch):
-    whole = weights(supervised(make_rl(tmp_path / "whole"), checkpoint_steps=0))
-    spec, plain = supervised(make_rl(tmp_path / "killed")), LiveMetrics.on_log
+LARGE = {
+    "adapters": {},
+    "packs in bf16": {"lora": None, "precision": "bf16", "pack_tokens": 256, "batch_size": 2, "micro_batch_size": 1},
+    "checkpointing": {"gradient_checkpointing": True},
+}
+
+
+@pytest.mark.parametrize("settings", LARGE.values(), ids=LARGE)
+def test_a_killed_stage_goes_on_from_its_last_checkpoint(make_rl, tmp_path, settings):
+    whole = weights(supervised(make_rl(tmp_path / "whole"), checkpoint_steps=0, **settings))
+    spec, plain = supervised(make_rl(tmp_path / "killed"), **settings), LiveMetrics.on_log
 
     def on_log(self: Any, args: Any, state: Any, control: Any, **more: Any) -> None:
         plain(self, args, state, control, **more)
@@ -85,19 +93,26 @@ def test_a_killed_stage_goes_on_from_its_adapters(make_rl, tmp_path, monkeypatch
         patch.setattr(LiveMetrics, "on_log", on_log)
         run(spec)
     (checkpoint,) = (spec.model_out.parent / CHECKPOINTS).glob("step-*")
-    assert (checkpoint.name, (checkpoint / "adapter_model.safetensors").exists()) == ("step-000000002", True)
+    assert checkpoint.name == "step-000000002"
+    assert (checkpoint / "adapter_model.safetensors").exists() == (spec.sft.lora is not None)
     resumed = weights(spec)
     assert all(torch.equal(resumed[name], whole[name]) for name in whole)
 
 
-def test_rl_samples_from_the_adapted_policy(make_rl, tmp_path):
+@pytest.mark.parametrize("settings", [{}, {"gradient_checkpointing": True}], ids=["plain", "gradient checkpointing"])
+def test_rl_samples_from_the_adapted_policy(make_rl, tmp_path, settings):
     """Given adapters that each step changes, then sampled log-probabilities are those of the trainer at every step."""
-    spec = make_rl(tmp_path, lora=LORA, learning_rate=2e-2, checkpoint_steps=0)
+    spec = make_rl(tmp_path, lora=LORA, learning_rate=2e-2, checkpoint_steps=0, **settings)
     changed = weights(spec)
     divergences = [json.loads(line)["sampled_kl"] for line in (tmp_path / METRICS).read_text().splitlines()]
     assert len(divergences) == spec.rl.max_steps and max(divergences) < 1e-5
     before = load_file(spec.model_in / "model.safetensors")
     assert max(float((before[name] - changed[name]).abs().max()) for name in before) > 1e-3
+
+
+def test_stale_batches_are_played_by_whole_weights():
+    with pytest.raises(ValidationError, match="set staleness to 0, or lora to null"):
+        RLSettings(lora=LORA, staleness=1)
 
 
 def test_a_fresh_policy_has_nothing_to_adapt(make_rl, tmp_path):

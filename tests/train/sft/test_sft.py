@@ -151,9 +151,13 @@ def test_packed_conversations_are_learned_as_separate_ones_are(tmp_path):
     assert abs(joined[0]["loss"] - separate[0]["loss"]) > 1e-3 * separate[0]["loss"], "the control: attention across conversations shows"
 
 
-def test_a_pack_is_no_shorter_than_a_conversation(tmp_path):
-    with pytest.raises(BadInput, match=r"pack_tokens is 16, and a conversation of the split has \d+ tokens"):
-        trained(tmp_path, SHORT.model_copy(update={"pack_tokens": 16}))
+def test_conversations_longer_than_a_pack_are_left_out_and_counted(tmp_path):
+    model, tokenizer = small_policy(CONVERSATIONS)
+    notes: list[str] = []
+    train_sft(model, tokenizer, CONVERSATIONS, SHORT.model_copy(update={"pack_tokens": 40}), seed=0, scratch=tmp_path, note=notes.append)
+    assert "longer than 40 tokens" in notes[0]
+    with pytest.raises(BadInput, match="longer than 4 tokens"):
+        trained(tmp_path / "none", SHORT.model_copy(update={"pack_tokens": 4}))
 
 
 def test_recomputed_activations_give_the_same_weights(tmp_path):
