@@ -2,7 +2,7 @@
 
 A benchmark is a list of sections, each a function that returns some of the figures. `.cache/bench/` has the figures of finished sections
 with a hash of the measured code, so that a call that exceeded its time (75 minutes) resumes. The result file is written when all keys
-exist. A section checks the call's deadline before each long piece of work, so a call ends cleanly. Figures are numbers only; units are in
+exist; it says the commit of each section's code. A section checks the call's deadline before each long piece of work, so a call ends cleanly. Figures are numbers only; units are in
 their names.
 """
 
@@ -108,6 +108,7 @@ def run_sections(name: str, sections: Sequence[Section]) -> int:
     if partial.get("commit") != at:
         partial = {"commit": at, "figures": {}}
     figures: Figures = partial["figures"]
+    commits: dict[str, str] = partial.setdefault("commits", {})
     for position, section in enumerate(sections, 1):
         if all(key in figures for key in section.keys):
             print(f"[{position}/{len(sections)}] {section.name}: measured before", flush=True)
@@ -123,6 +124,7 @@ def run_sections(name: str, sections: Sequence[Section]) -> int:
         if set(measured) != set(section.keys):
             raise ValueError(f"section {section.name} returned {sorted(measured)}, its keys are {sorted(section.keys)}")
         figures.update({key: float(value) for key, value in measured.items()})
+        commits[section.name] = at
         for key in section.keys:
             print(f"    {key} = {figures[key]:.4g}", flush=True)
         partial_path.parent.mkdir(parents=True, exist_ok=True)
@@ -130,6 +132,7 @@ def run_sections(name: str, sections: Sequence[Section]) -> int:
     result = {
         "figures": {key: round(figures[key], 6) for section in sections for key in section.keys},
         "commit": at,
+        "commits": {section.name: commits.get(section.name, at) for section in sections},
         "machine": machine(),
         "date": datetime.now(UTC).date().isoformat(),
         "versions": {"python": platform.python_version()} | {package: version(package) for package in PACKAGES},

@@ -44,7 +44,7 @@ class Table:
 
 def tables(store: Store) -> list[Table]:
     """All tables of a store that have rows, in the order of the pipeline."""
-    builders = (funnel, rounds, outcomes, diversity, difficulty, certainty, priors, flips, ladder, facets)
+    builders = (funnel, rounds, outcomes, diversity, difficulty, certainty, priors, flips, ladder, forgetting, facets)
     return [table for build in builders if (table := build(store)).rows]
 
 
@@ -232,6 +232,16 @@ def ladder(store: Store) -> Table:
             }
         )
     return Table("ladder", "Success on held-out tasks (95 % intervals)", shown)
+
+
+def forgetting(store: Store) -> Table:
+    """Stages whose release keeps general conversations aside, in the order of training."""
+    rows = store.query(
+        """SELECT name, metrics FROM stages JOIN parts USING (part_id) WHERE json_exists(metrics, '$.general_loss') ORDER BY parts.rowid"""
+    )
+    losses = [(name, json.loads(metrics)) for name, metrics in rows.iter_rows()]
+    shown = [{"stage": name, "before": f"{one['general_loss_before']:.3f}", "after": f"{one['general_loss']:.3f}"} for name, one in losses]
+    return Table("forgetting", "Loss on general conversations that were not trained on (nats a token; higher after: forgotten)", shown)
 
 
 def facets(store: Store) -> Table:

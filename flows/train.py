@@ -15,7 +15,7 @@ from flows.runtime import events
 from flows.runtime.artifacts import publish_table
 from flows.runtime.progress import report
 from flows.runtime.store_lock import work_on_store
-from flows.summary_tables import certainty, facets, ladder
+from flows.summary_tables import certainty, facets, forgetting, ladder
 from storage.store import Store
 from train import cascade
 from train.backends.base import Backend, run_stage
@@ -31,7 +31,7 @@ def train(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (frozen)
     validation.check_backends(config, patience_s=None)
     with work_on_store("train", config.store):
         result = cascade.run_cascade(Store(config.store), config.train, run=run_as_task, progress=report)
-        for table in (certainty, ladder, facets):
+        for table in (certainty, ladder, forgetting, facets):
             publish_table(table(Store(config.store)))
         if result.promoted in result.policies:
             events.emit(events.POLICY_PROMOTED, config, policy=result.promoted.id)

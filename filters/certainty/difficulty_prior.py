@@ -25,7 +25,7 @@ some .01 (`benchmarks/links_sections/difficulty.py`)."""
 
 
 class Basis(StrEnum):
-    """The closest group in which another task was measured."""
+    """The closest group in which another task was measured; `static` also where only the mean of all is known (no draws)."""
 
     NEED = "need"
     INTENT = "intent"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
-from flows.config import Config
+from flows.config import Config, read
 from flows.dry_run import plan
 from storage.errors import BadInput
 from storage.records import Outcome
@@ -21,7 +21,7 @@ from synth.engines.local.chat_format import ChatFormat
 from synth.engines.local.hf import HFEngine
 from synth.rollouts.draws import rollout
 from synth.worlds import WORLDS
-from tests.synth.engines.local.chat_tokenizers import chat_template
+from tests.synth.engines.local.chat_tokenizers import chat_template, chat_tokenizer
 from tests.train.base_folders import write_base
 from tests.train.in_process import run_here
 from tests.train.tiny_policies import expert_store, retail_tasks
@@ -203,3 +203,54 @@ def test_a_dry_run_says_what_a_base_model_takes(base: Path, tmp_path: Path) -> N
     assert f"{parameters_of(base) / 1e6:,.1f} M parameters" in rows["model"] and "GiB a process" in rows["sft1"]
     (base_free,) = [row for row in plan(Config(store=tmp_path / "store"), ["train"]).rows if row["step"] == "sft1"]
     assert "synthesised conversations" in base_free["what"]
+
+
+def write_header(folder: Path, **shape: int) -> Path:
+    """A Qwen3 folder whose weights are a header and a hole, for estimates that read no more."""
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    folder.mkdir()
+    config = Qwen3Config(**shape, head_dim=128, tie_word_embeddings=False)
+    with torch.device("meta"):
+        weights = Qwen3ForCausalLM(config).state_dict()
+    header, end = {}, 0
+    for name, tensor in weights.items():
+        begin, end = end, end + 2 * tensor.numel()
+        header[name] = {"dtype": "BF16", "shape": list(tensor.shape), "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(8 + len(text) + end)
+    config.save_pretrained(folder)
+    chat_tokenizer("qwen3", ["hello"]).save_pretrained(folder)
+    return folder
+
+
+def test_a_dry_run_of_eight_billion_weights_on_eight_gpus_says_memory_and_time(tmp_path: Path) -> None:
+    """Given Qwen3-8B's shape, then sharding divides what a GPU holds, and a plan reads no weights."""
+    shape = {"hidden_size": 4096, "intermediate_size": 12_288, "num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8}
+    folder = write_header(tmp_path / "eight", vocab_size=151_936, max_position_embeddings=40_960, **shape)
+    sft = {
+        "name": "sft1",
+        "learning_rate": 1e-5,
+        "pack_tokens": 8192,
+        "batch_size": 64,
+        "micro_batch_size": 1,
+        "gradient_checkpointing": True,
+    }
+    held = {}
+    for sharding in ("none", "fsdp"):
+        cluster = {"address": "http://head:8265", "gpus_per_node": 8, "sharding": sharding}
+        train = {"model": str(folder), "backend": "ray", "cluster": cluster, "stages": [sft]}
+        rows = {row["step"]: row for row in plan(Config.model_validate({"store": tmp_path / "store", "train": train}), ["train"]).rows}
+        assert rows["model"]["what"].endswith("8,190.7 M parameters, window 40,960 tokens") and rows["sft1"]["about"] == "45 min"
+        held[sharding] = float(rows["sft1"]["what"].partition("about ")[2].partition(" GiB a GPU")[0])
+    assert held["none"] > 122 and held["fsdp"] == pytest.approx(held["none"] - 122.1 * 7 / 8, abs=1)
+    assert "without rollouts" in rows["rl"]["what"] and not (tmp_path / "store").exists()
+
+
+def test_the_example_for_a_gpu_is_a_whole_cascade() -> None:
+    config = read(Path(__file__).parents[3] / "configs" / "gpu.yaml")
+    assert [stage.name for stage in config.train.cascade] == ["sft1", "sft2", "rl"] and config.train.model is not None
+    assert all(stage.learning_rate <= 1e-5 for stage in config.train.cascade)

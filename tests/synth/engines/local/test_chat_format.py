@@ -203,3 +203,28 @@ def test_a_template_that_opens_thoughts_answers_and_cannot_be_trained() -> None:
     chat_format = ChatFormat(tokenizer)
     assert chat_format.family is None and tokenizer.decode(chat_format.prompt_ids([USER])).endswith("<think>\n")
     assert chat_format.unwritable(TALK) == "a message that it refuses: the chat template does not begin an answer as it asks for one"
+
+
+@pytest.mark.parametrize("name", MARKS)
+def test_what_no_policy_could_have_sampled_cannot_be_learned(formats: dict[str, ChatFormat], name: str) -> None:
+    """Given an answer with its own end in its words, or two answers in a row, then both are unwritable."""
+    answer = Message(role="assistant", content="On its way.")
+    assert formats[name].unwritable([USER, answer]) is None
+    for end in ENDS[name]:
+        spoilt = Message(role="assistant", content=f"On {end} its way.")
+        assert formats[name].unwritable([USER, spoilt]) == "the end of an answer in its words"
+    assert formats[name].unwritable([USER, answer, answer]) == "two answers in a row"
+
+
+@pytest.mark.parametrize("name", MARKS)
+def test_calls_are_numbered_whatever_their_ids(formats: dict[str, ChatFormat], name: str) -> None:
+    """Given a server that names each message's call the same, then the tokens are those of numbered calls."""
+    named = [
+        message.model_copy(
+            update={"tool_calls": tuple(one.model_copy(update={"id": "c"}) for one in message.tool_calls)}
+            if message.tool_calls
+            else {"tool_call_id": "c" if message.tool_call_id else None}
+        )
+        for message in TALK
+    ]
+    assert formats[name].prompt_ids(named, [TOOL]) == formats[name].prompt_ids(TALK, [TOOL])
