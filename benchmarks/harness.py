@@ -2,8 +2,8 @@
 
 A benchmark is a list of sections, each a function that returns some of the figures. `.cache/bench/` has the figures of finished sections
 with a hash of the measured code, so that a call that exceeded its time (75 minutes) resumes. The result file is written when all keys
-exist; it says the commit of each section's code. A section checks the call's deadline before each long piece of work, so a call ends cleanly. Figures are numbers only; units are in
-their names.
+exist, and says the commit of each section's code. A section checks the call's deadline before each long piece of work, so a call ends
+cleanly. Figures are numbers only; units are in their names.
 """
 
 from __future__ import annotations
