@@ -14,10 +14,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 
 import torch
+from transformers import GenerationConfig, Qwen3Config
 from trl.chat_template_utils import get_training_chat_template
 
 from benchmarks.harness import Deadline, Figures
@@ -149,11 +149,11 @@ def _plain(message: Message) -> dict[str, Any]:
 # ---- an engine whose model says what it is told to -----------------------------------------------------------------------------------
 
 
-class _NoModel:
+class _NoModel(torch.nn.Module):
     """What an engine asks of a model before it samples."""
 
-    config = SimpleNamespace(max_position_embeddings=_WINDOW)
-    generation_config = SimpleNamespace(eos_token_id=None)
+    config = Qwen3Config(hidden_size=16, num_hidden_layers=1, num_attention_heads=1, head_dim=16, max_position_embeddings=_WINDOW)
+    generation_config = GenerationConfig()
 
     def get_decoder(self) -> None: ...
 

@@ -151,8 +151,7 @@ class HFEngine:
         self.model, self.tokenizer = model, tokenizer
         self.policy_version = policy_version or Path(self._path).name
         self.max_length: int = model.config.get_text_config().max_position_embeddings
-        self._is_fused = is_fused
-        self._decoder: _Decoder = self._decoder_class(model)
+        self._decoder: _Decoder = Qwen3Decoder(model) if is_fused and Qwen3Decoder.fits(model) else _TransformersDecoder(model)
         text_config = model.config.get_text_config()
         a_row = cache_bytes(text_config, min(self.max_length, _USUAL_TOKENS))
         self._batch_rows = max(1, min(batch_rows, CACHES_BYTES // a_row))
@@ -196,14 +195,9 @@ class HFEngine:
         row.is_over = len(prompt) >= self.max_length
         return row
 
-    @property
-    def _decoder_class(self) -> type[Qwen3Decoder] | type[_TransformersDecoder]:
-        """By the model's present device and layers: a trainer may have moved it, or adapted it, since."""
-        return Qwen3Decoder if self._is_fused and Qwen3Decoder.fits(self.model) else _TransformersDecoder
-
     def _run(self, requests: Sequence[ChatRequest], offset: int, reply: Reply) -> None:
-        if not isinstance(self._decoder, kind := self._decoder_class):
-            self._decoder = kind(self.model)
+        if isinstance(self._decoder, Qwen3Decoder) and not Qwen3Decoder.fits(self.model):
+            self._decoder = _TransformersDecoder(self.model)  # a trainer has moved the model since, or adapted it
         all_rows = [self._row(request) for request in requests]
         places = [place for place, row in enumerate(all_rows) if not row.is_over]
         rows = [all_rows[place] for place in places]

@@ -295,3 +295,26 @@ def test_a_model_folder_answers_as_the_model_in_memory(model, tokenizer, engine,
     assert stored.name == f"hf:{tmp_path / 'policy-7'}"
     assert [answer.token_ids for answer in stored.chat(requests)] == [answer.token_ids for answer in engine.chat(requests)]
     assert {answer.policy_version for answer in stored.chat(requests[:2])} == {"policy-7"}
+
+
+def test_a_model_that_a_trainer_changes_meanwhile_is_sampled_as_it_is_then(model, tokenizer):
+    """Given an engine of a model in training, when the model gets adapters and gradient checkpointing, then traces are those of a forward
+    pass over the whole conversation; without caches they could not be."""
+    import copy
+
+    from train.models.adapters import add_adapters
+    from train.spec import LoRASettings
+
+    trained = copy.deepcopy(model)
+    engine = HFEngine(trained, tokenizer)
+    converse(engine, requests_of(temperature=1.0), 1)
+    adapted = add_adapters(trained, LoRASettings(rank=4, alpha=64), seed=0)
+    for name, weight in adapted.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=0.5)
+    adapted.gradient_checkpointing_enable()
+    adapted.train()
+    traces, _ = converse(engine, requests_of(temperature=1.0), 2)
+    assert adapted.training, "as the trainer left it"
+    for one in traces:
+        assert sampled(one, forward_logprobs(adapted.eval(), one, 1.0)) == pytest.approx(sampled(one, one.logprobs), abs=1e-3)
