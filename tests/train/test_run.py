@@ -31,7 +31,7 @@ from train.backends.base import StageFailed, run_stage
 from train.backends.local import LocalBackend
 from train.rl.rl import FIGURES
 from train.run import main, run, weights_hash
-from train.spec import RLSettings, SFTSettings, StageSpec
+from train.spec import LoRASettings, RLSettings, SFTSettings, StageSpec
 
 TASKS = retail_tasks("order_status", "special_service", each=2)
 SFT = SFTSettings(max_steps=6, batch_size=4, learning_rate=1e-2, warmup_steps=0)
@@ -339,8 +339,15 @@ def test_a_stage_that_the_kernel_killed_says_what_to_do(make_spec, tmp_path, mon
 
 
 ENTRY = """
-import sys, train.device, train.run
+import os, sys, train.device, train.run
+from train.metrics_log import LiveMetrics
 print('of', train.device.processes())
+told, dies_at = LiveMetrics.on_log, int(os.environ.get('DIES_AT', 0))
+def on_log(self, args, state, control, **more):
+    told(self, args, state, control, **more)
+    if state.global_step == dies_at:
+        os._exit(9)
+LiveMetrics.on_log = on_log
 plain = train.run.whole_weights
 def whole_weights(model):
     if all(hasattr(weight, 'placements') for weight in model.parameters()):
@@ -356,7 +363,7 @@ def together(folder: Path, spec: StageSpec, processes: int, **environment: str) 
 
     `accelerate launch --cpu --num_processes 2` would start one process.
     """
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "given.json").write_text(spec.model_dump_json())
     entry = folder.with_suffix(".py")
     entry.write_text(ENTRY)
@@ -401,6 +408,26 @@ def test_two_processes_with_a_part_of_the_weights_each_train_as_one_does(make_sp
     for name, tensor in weights[0].items():
         torch.testing.assert_close(weights[1][name], tensor, atol=1e-4, rtol=1e-3)
     assert ended.stdout.count("holds a part of the weights\n") == 2
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("in_process")
+def test_shards_of_adapters_go_on_from_their_checkpoint(make_spec, stage, tmp_path):
+    """Given FSDP2 and LoRA, and processes that die after a checkpoint, then the next start ends with the weights of one whole process."""
+    settings = SFT.model_copy(update={"batch_size": 2, "max_steps": 5, "lora": LoRASettings(rank=4, alpha=8)})
+    alone, both = tmp_path / "alone", tmp_path / "both"
+    policy = stage[0] / "model"
+    run(make_spec(alone, sft=settings, model_in=policy))
+    spec = make_spec(both, sft=settings.model_copy(update={"checkpoint_steps": 2}), model_in=policy)
+    assert together(both, spec, 2, ACCELERATE_USE_FSDP="true", DIES_AT="3").returncode != 0
+    assert [path.name for path in (both / "checkpoints").glob("step-*")] == ["step-000000002"]
+    ended = together(both, spec, 2, ACCELERATE_USE_FSDP="true")
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    assert len((both / "metrics.jsonl").read_text().splitlines()) == 5
+    weights = [load_file(folder / "model" / "model.safetensors") for folder in (alone, both)]
+    assert weights[0].keys() == weights[1].keys()
+    for name, tensor in weights[0].items():
+        torch.testing.assert_close(weights[1][name], tensor, atol=1e-4, rtol=1e-3)
 
 
 @pytest.mark.slow

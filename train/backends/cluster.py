@@ -96,6 +96,10 @@ class ClusterConfig(BaseModel):
             raise ValueError("several nodes need gpus_per_node: a stage is spread over GPUs")
         if self.sharding != "none" and self.nodes * self.gpus_per_node < 2:
             raise ValueError("sharding divides the weights among several GPUs: raise gpus_per_node or nodes, or set sharding to none")
+        if self.sharding != "none" and self.nodes > 1 and self.checkpoints is not None:
+            raise ValueError(
+                "each node keeps its part of a sharded checkpoint, and node 0 alone sends to `checkpoints`: share the store's folder"
+            )
         if self.image is not None and (self.pip or self.working_dir is not None):
             raise ValueError("Ray takes `image` with neither `pip` nor `working_dir`: put into the image what the stage needs")
         return self

@@ -120,6 +120,8 @@ def test_sharded_stages_are_started_with_fsdp2() -> None:
     assert (arguments.use_fsdp, str(arguments.fsdp_version), arguments.num_processes) == (True, "2", 8)
     with pytest.raises(ValidationError, match="several GPUs"):
         ClusterConfig(gpus_per_node=1, sharding="fsdp")
+    with pytest.raises(ValidationError, match="share the store's folder"):
+        ClusterConfig(nodes=2, gpus_per_node=8, sharding="fsdp", checkpoints="s3://bucket/store")
 
 
 def test_rl_takes_one_gpu_of_one_node_whatever_sft_takes() -> None:
