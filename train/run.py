@@ -116,7 +116,9 @@ def weights_hash(folder: Path) -> str:
         raise BadInput(f"{folder} holds no *.safetensors file: give the model folder that a training stage wrote")
     digest = hashlib.sha256()
     for file in files:
-        digest.update(file.read_bytes())
+        with file.open("rb") as weights:
+            while block := weights.read(1 << 24):
+                digest.update(block)
     return digest.hexdigest()
 
 

@@ -40,13 +40,10 @@ def with_level(rows: pl.DataFrame, evidence: pl.DataFrame | None) -> pl.DataFram
     asked = rows.select("row", "world", "slots", "difficulty", name="intent", intent=pl.format("{}/{}", "world", "intent")).filter(
         pl.col("difficulty") >= 1, pl.col("intent").is_in(evidence["intent"].unique().implode())
     )
-    needs = [
-        need(Frame(world=world, intent=name, slots=json.loads(slots)))
-        for world, name, slots in asked.select("world", "name", "slots").iter_rows()
-    ]
-    grouped = asked.select(
-        "row", pl.Series("need", needs, dtype=pl.String), "intent", pl.col("difficulty").cast(evidence.schema["difficulty"])
-    )
+    frames = asked.select("world", "name", "slots").unique(maintain_order=True)
+    needs = [need(Frame(world=world, intent=name, slots=json.loads(slots))) for world, name, slots in frames.iter_rows()]
+    named = asked.join(frames.with_columns(pl.Series("need", needs, dtype=pl.String)), on=["world", "name", "slots"], maintain_order="left")
+    grouped = named.select("row", "need", "intent", pl.col("difficulty").cast(evidence.schema["difficulty"]))
     priors = difficulty_priors(pl.concat([evidence, grouped], how="diagonal")).filter(
         pl.col("row").is_not_null(), pl.col("prior_basis").is_in([Basis.NEED, Basis.INTENT])
     )
