@@ -52,7 +52,7 @@ class Difference:
     @property
     def is_clear(self) -> bool:
         """Whether the interval excludes 0."""
-        return self.interval is not None and (self.interval.low > 0 or self.interval.high < 0)
+        return self.interval is not None and self.interval.is_clear
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,11 @@ from synth.conversations.expert import expert_profile
 from synth.intervals import wilson
 from synth.worlds import WORLDS
 
-VERSION = 4
+VERSION = 5
 RESAMPLES = 2000
-FACETS = ("world", "language", "difficulty", "mode", "intent")
+FACETS = ("kind", "world", "language", "difficulty", "mode", "intent")
+KINDS = ("act", "look-up", "refusal")
+"""Values of facet `kind`. Headline figures give the rate of each: one average would hide that refusals are learned first."""
 POWERS = (2, 4, 8)
 """The k of pass^k; pass^1 is the rate."""
 CODE_MODE = "code"
@@ -41,6 +43,21 @@ class Estimate:
     mean: float
     low: float
     high: float
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the interval excludes 0."""
+        return self.low > 0 or self.high < 0
+
+
+def describe_difference(difference: Estimate) -> str:
+    """`the gain of 1.2 points is within noise (95 %: -3.0 to +5.4)`: a difference of two success rates, in words."""
+    points = 100 * difference.mean
+    interval = f"(95 %: {100 * difference.low:+.1f} to {100 * difference.high:+.1f})"
+    if abs(points) < 0.05:
+        return f"there is no difference {interval}"
+    verdict = "is more than noise" if difference.is_clear else "is within noise"
+    return f"the {'gain' if points > 0 else 'loss'} of {abs(points):.1f} points {verdict} {interval}"
 
 
 def bootstrap(means_by_seed: Sequence[NDArray[np.float64]], *, seed: int = 0) -> Estimate:
@@ -117,11 +134,20 @@ def _powers(means: pl.DataFrame) -> dict[str, tuple[float, float, float]]:
 
 
 def facets(tasks: Sequence[Task]) -> pl.DataFrame:
-    """Columns task_id, world, language, difficulty, mode and intent.
+    """Columns task_id, kind, world, language, difficulty, mode and intent.
 
+    kind: what a solution does: `act` changes the state, `look-up` only answers, `refusal` declines.
     mode: family of the reasoning modes of the executed expert plan; `code` for a plan with a program, which is not executed."""
-    columns = {name: [getattr(task, name) for task in tasks] for name in FACETS if name != "mode"}
-    return pl.DataFrame({"task_id": [task.id for task in tasks], **columns, "mode": [_mode(task) for task in tasks]})
+    derived = {"kind": [task_kind(task) for task in tasks], "mode": [_mode(task) for task in tasks]}
+    columns = {name: derived.get(name) or [getattr(task, name) for task in tasks] for name in FACETS}
+    return pl.DataFrame({"task_id": [task.id for task in tasks], **columns})
+
+
+def task_kind(task: Task) -> str:
+    """One of `KINDS`."""
+    if task.difficulty == -1 or task.success.refusal is not None:
+        return "refusal"
+    return "act" if task.success.changes else "look-up"
 
 
 def _mode(task: Task) -> str:

@@ -2,7 +2,7 @@
 
 One idea: a policy replaces the promoted one only if its mean on the same held-out tasks is higher by `min_gain` (0: not lower), and no
 intent, nor the group of tasks with a program, falls by more than `max_forgotten` below any earlier policy. The first policy passes if it
-succeeds at least once.
+succeeds at least once. The rule reads the mean alone, so a promotion may be within noise; `train/measure/promotions.py` says so.
 
 What it does not do: evaluate (`train/measure/evaluate.py`), or write the store (`train/cascade.py` records the answer).
 """
