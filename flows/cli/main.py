@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -21,6 +22,10 @@ from flows.cli import chat, clusters, compare_policies, curate, measure_policy, 
 from flows.cli import config as cli_config
 from flows.cli.shared import ConfigFile, Debug, DryRunOfTraining, Families, ReadStore, StoreFolder, print_notes, run_or_plan
 from flows.cli.terminal import handle_errors, out, print_text
+
+if TYPE_CHECKING:
+    from storage.releases.explain_conversation import FailedCheck
+    from storage.store import Store
 
 app = typer.Typer(
     name="headrace",
@@ -176,14 +181,16 @@ def export(
 
 @app.command(rich_help_panel="Store")
 def lineage(
-    id: Annotated[str, typer.Argument(metavar="ID", help="Id in the store: policy-..., release-..., task-..., q-... and so on.")],
+    id: Annotated[
+        str, typer.Argument(metavar="ID", help="Any id that Headrace prints, or its beginning; the name of a policy or release.")
+    ],
     config: ConfigFile = None,
     store: ReadStore = None,
     debug: Debug = False,
 ) -> None:
     """Show what an item was made from and what was made from it, from tools and raw queries to policies.
 
-    Example: headrace lineage policy-0123456789abcdef --store runs/sample/store
+    Example: headrace lineage rl --store runs/sample/store
     """
     with handle_errors(debug):
         from storage.releases import lineage as storage_lineage
@@ -196,26 +203,40 @@ def explain(
     id: Annotated[
         str,
         typer.Argument(
-            metavar="ID|FILE:ROW", help="Id of a query, task, trajectory, rollout, release or policy; or file and row of a query."
+            metavar="ID|FILE:ROW",
+            help="Any id that Headrace prints, or its beginning; the name of a policy or release; or file and row of a query.",
         ),
     ],
+    full: Annotated[bool, typer.Option("--full", help="Show long texts and results whole.")] = False,
     config: ConfigFile = None,
     store: ReadStore = None,
     debug: Debug = False,
 ) -> None:
-    """Explain an item: why it was kept or dropped, its duplicate, its difficulty, region and split, and which policies learned from it.
+    """Show an item: a conversation beside its plan, with the checks that it failed; a task; a query and its verdict; a policy; a tool.
 
     Examples:
 
-      headrace explain q-1a2b3c4d-00000042 --store runs/sample/store
+      headrace explain rl --store runs/sample/store
 
-      headrace explain queries.jsonl:42 --store runs/mine/store
+      headrace explain queries.parquet:42 --store runs/sample/store
+
+      headrace explain task-0123 --full --store runs/sample/store
     """
     with handle_errors(debug):
         from storage.releases import explain as explanations
 
         opened = validation.open_store(config, store)
-        print_text(str(explanations.explain(opened, validation.resolve_query_id(opened, id))))
+        found = explanations.explain(opened, validation.resolve_query_id(opened, id), full=full, diagnose=_diagnose)
+        print_text(str(found))
+
+
+def _diagnose(store: Store, row: Mapping[str, Any]) -> Sequence[FailedCheck]:
+    """Why a conversation failed, by a replay in its world, which may be one of the store's own."""
+    from synth.conversations.failed_checks import failed_checks
+    from synth.worlds.stored_worlds import register_stored
+
+    register_stored(store)
+    return failed_checks(store, row)
 
 
 # ---- operations --------------------------------------------------------------------------------------------------------
