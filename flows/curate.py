@@ -12,7 +12,7 @@ from prefect.cache_policies import NO_CACHE
 from filters import funnel
 from flows.config import Config
 from flows.runtime import events
-from flows.runtime.artifacts import publish_table
+from flows.runtime.artifacts import publish_report, publish_table
 from flows.runtime.progress import report
 from flows.runtime.ray_executor import ray_executor
 from flows.runtime.store_lock import work_on_store
@@ -41,6 +41,7 @@ def curate(
             return result
         publish_table(funnel_table(Store(config.store)))
         publish_table(difficulty(Store(config.store)))
+        publish_report(config)
         events.emit(events.TASKS_CURATED, config, run=result["run"], tasks=result["tasks"])
         return result
 

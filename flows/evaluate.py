@@ -12,7 +12,6 @@ from flows.runtime.artifacts import publish_report, publish_table
 from flows.runtime.progress import report
 from flows.runtime.store_lock import work_on_store
 from flows.summary_tables import facets, ladder
-from storage.report.page import write_report
 from storage.store import Store
 
 
@@ -25,10 +24,9 @@ def evaluate(config: Config = Config(), policy: str | None = None) -> dict[str, 
     """
     with work_on_store("evaluate", config.store):
         result = measure(config, policy)
-        write_report_page(config)
         for table in (ladder, facets):
             publish_table(table(Store(config.store)))
-        publish_report(config.report)
+        publish_report(config)
         return result
 
 
@@ -37,8 +35,3 @@ def measure(config: Config, policy: str | None) -> dict[str, Any]:
     from train.measure import probe
 
     return {"policy": probe.evaluate(Store(config.store), config.train, policy=policy, progress=report).id}
-
-
-@task(cache_policy=NO_CACHE)
-def write_report_page(config: Config) -> str:
-    return str(write_report(Store(config.store), config.report))

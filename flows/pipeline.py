@@ -10,6 +10,7 @@ from flows import validation
 from flows.config import Config
 from flows.curate import curate
 from flows.evaluate import evaluate
+from flows.runtime.artifacts import publish_report
 from flows.runtime.store_lock import work_on_store
 from flows.synthesize import synthesize
 from flows.tag import tag
@@ -31,4 +32,5 @@ def pipeline(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (frozen
         training = train(config)
         tagging = tag(config)
         evaluation = evaluate(config, training["promoted"] or training["last"])
+        publish_report(config)
         return {"synthesize": synthesis, "curate": curation, "train": training, "tag": tagging, "evaluate": evaluation}

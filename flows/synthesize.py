@@ -9,7 +9,7 @@ from prefect.cache_policies import NO_CACHE
 
 from flows.config import Config
 from flows.runtime import events
-from flows.runtime.artifacts import publish_table
+from flows.runtime.artifacts import publish_report, publish_table
 from flows.runtime.progress import report
 from flows.runtime.store_lock import work_on_store
 from flows.summary_tables import diversity, outcomes, rounds
@@ -27,6 +27,7 @@ def synthesize(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (froz
         result = make_trajectories(config)
         for table in (rounds, outcomes, diversity):
             publish_table(table(Store(config.store)))
+        publish_report(config)
         events.emit(events.TRAJECTORIES_COMMITTED, config, run=result["run"], accepted=result["accepted"])
         return result
 

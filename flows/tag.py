@@ -13,7 +13,7 @@ from prefect.cache_policies import NO_CACHE
 from flows import validation
 from flows.config import Config
 from flows.runtime import events
-from flows.runtime.artifacts import publish_table
+from flows.runtime.artifacts import publish_report, publish_table
 from flows.runtime.progress import report
 from flows.runtime.store_lock import work_on_store
 from flows.summary_tables import certainty, difficulty, flips, priors
@@ -34,6 +34,7 @@ def tag(config: Config = Config(), policy: str | None = None, again: int = 0) ->
         result = tag_tasks(config, policy, again)
         for table in (difficulty, certainty, priors, flips):
             publish_table(table(Store(config.store)))
+        publish_report(config)
         if missing := validation.missing_kind(config):
             print(f"no training is started: {missing}")
         else:

@@ -12,7 +12,7 @@ from prefect.cache_policies import NO_CACHE
 from flows import validation
 from flows.config import Config
 from flows.runtime import events
-from flows.runtime.artifacts import publish_table
+from flows.runtime.artifacts import publish_report, publish_table
 from flows.runtime.progress import report
 from flows.runtime.store_lock import work_on_store
 from flows.summary_tables import certainty, facets, forgetting, ladder
@@ -33,6 +33,7 @@ def train(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (frozen)
         result = cascade.run_cascade(Store(config.store), config.train, run=run_as_task, progress=report)
         for table in (certainty, ladder, forgetting, facets):
             publish_table(table(Store(config.store)))
+        publish_report(config)
         if result.promoted in result.policies:
             events.emit(events.POLICY_PROMOTED, config, policy=result.promoted.id)
         return {"promoted": result.promoted.id if result.promoted else None, "last": result.policies[-1].id, "passed": result.passed}

@@ -36,6 +36,7 @@ _NAMES: tuple[tuple[str, str], ...] = (
     ("policy", "policies p JOIN stages s USING (stage_id) JOIN parts ON parts.part_id = p.part_id WHERE s.name = ?"),
     ("policy", "policies p JOIN parts USING (part_id) WHERE p.path = ?"),
     ("release", "releases JOIN parts USING (part_id) WHERE name = ?"),
+    ("tool", "tools JOIN parts USING (part_id) WHERE name = ?"),
 )
 """Kind -> FROM and WHERE that find a name that tables print; the row committed last counts."""
 _LEAST_PREFIX = 3

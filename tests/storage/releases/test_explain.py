@@ -92,6 +92,7 @@ def test_an_unknown_id_is_bad_input_with_near_ones_and_an_example_of_each_kind(s
         ("models/2", "policy", "policy-2"),
         ("seed", "release", None),
         ("shop.un", "tool", "shop.unused"),
+        ("search_products", "tool", "shop.search_products"),
     ],
 )
 def test_a_unique_beginning_or_a_name_is_enough(sample, text, kind, node):
