@@ -28,7 +28,7 @@ def curate(
     files: list[str] | None = None,
     ray: str | None = None,
 ) -> dict[str, Any]:
-    """Filter query files and commit every verdict and the admitted tasks.
+    """Filter query files, commit every verdict and the admitted tasks, and write the report.
 
     config: as in a configuration file; section `curate` configures the flow.
     files: paths, patterns or URLs of Parquet, JSONL, CSV, TSV or text files; none: the generated haystack.

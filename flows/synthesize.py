@@ -19,7 +19,7 @@ from synth.run import synthesize as synthesis
 
 @flow(name="synthesize", log_prints=True)
 def synthesize(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (frozen)
-    """Make trajectories until the configured number is accepted, and commit them.
+    """Make trajectories until the configured number is accepted, commit them, and write the report.
 
     config: as in a configuration file; section `synthesize` configures the flow.
     """
