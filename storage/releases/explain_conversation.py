@@ -180,7 +180,12 @@ def explain_trajectory(store: Store, node: str, full: bool, diagnose: Diagnose) 
             ("outcome", outcome_text(row)),
             ("verdict", verdict),
             ("mode", f"{mode_in_words(row['mode_coarse'])}\n{row['mode_fine']}" if row["mode_coarse"] else ""),
-            ("complexity", f"{row['complexity']:.2f} ({row['complexity_band']})" if row["complexity"] is not None else ""),
+            (
+                "complexity",
+                f"{row['complexity']:.2f}" + (f" ({row['complexity_band']})" if row["complexity_band"] else "")
+                if row["complexity"] is not None
+                else "",
+            ),
             ("tools used", ", ".join(row["tools_used"] or [])),
             *_provenance(store, node),
             *_in_splits(store, node),

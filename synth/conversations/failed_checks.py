@@ -62,7 +62,10 @@ _FIGURE = re.compile(r"[A-Za-z]*\d[\w:-]*")
 def failed_checks(store: Store, row: Mapping[str, Any]) -> Sequence[FailedCheck]:
     """The failed checks of a row of `trajectories` or `rollouts`, in their order."""
     names, messages = failed_names(row["checks"]), parse_messages(row["messages"])
-    verdicts = _replayed(store, row, messages)
+    try:
+        verdicts = _replayed(store, row, messages)
+    except Exception:  # whatever a world does, its conversation can be shown
+        verdicts = None
     if verdicts is None:
         return [FailedCheck(one.check, DEMANDS.get(_last(one.check), "")) for one in list_names(store, row)]
     return [FailedCheck(name, DEMANDS.get(_last(name), ""), *verdicts.compare(name, messages)) for name in names]
@@ -78,17 +81,19 @@ class _Replayed:
     goals: the part of a check's name before the check (`goal_0.`, `turn_1.goal_0.`; empty for a task) -> what the goal asked for, and the
         verdict on it.
     states: the part before the check -> (expected changes, changes).
+    answers: the part before the check -> the text that ended its turn; the last text of the assistant for other checks.
     """
 
     def __init__(self, world: type[World], tools: Sequence[str]) -> None:
         self.world, self.tools = world, tools
         self.goals: dict[str, tuple[Goal | Task, Verdict]] = {}
+        self.answers: dict[str, str] = {}
         self.states: dict[str, tuple[Mapping[str, JSON], Mapping[str, JSON]]] = {}
 
     def compare(self, name: str, messages: Sequence[Message]) -> tuple[str, str]:
         """What a check expected, and what was there."""
         prefix, check = name[: len(name) - len(_last(name))], _last(name)
-        answer = _answer(messages, prefix)
+        answer = self.answers.get(prefix) or next(reversed(_answers(messages)), "")
         if check in ("end_state", "state", "dropped") and prefix in self.states:
             return _compare_states(*self.states[prefix])
         if prefix in self.goals:
@@ -151,10 +156,11 @@ def _replay_turns(task: Task, messages: Sequence[Message]) -> _Replayed:
         turn = len(play.verdicts)
         play.end_turn(messages[: place + 1])
         state = (play.judge.expected_changes[turn], play.changes())
-        replayed.states[f"turn_{turn}."] = state
+        replayed.states[f"turn_{turn}."], replayed.answers[f"turn_{turn}."] = state, message.content or ""
         for index, verdict in play.verdicts[turn].goals.items():
             replayed.goals[f"turn_{turn}.goal_{index}."] = blueprint.goals[index], verdict
             replayed.states[f"turn_{turn}.goal_{index}."] = (blueprint.goals[index].changes, state[1])
+            replayed.answers[f"turn_{turn}.goal_{index}."] = message.content or ""
         if turn + 1 == len(blueprint.turns):
             break
     play.close()
@@ -181,17 +187,16 @@ def _replay_blueprint(blueprint: Blueprint, messages: Sequence[Message]) -> _Rep
                     continue
                 replayed.goals[f"goal_{index}."] = blueprint.goals[index], judge_goal(kind, blueprint, index, transcript)
                 replayed.states[f"goal_{index}."] = blueprint.goals[turn.settles[-1]].changes, changes[turn.t]
+                replayed.answers[f"goal_{index}."] = _answers(messages)[turn.t]
     return replayed
 
 
 # ---- texts ------------------------------------------------------------------------------------------------------------------
 
 
-def _answer(messages: Sequence[Message], prefix: str) -> str:
-    """The text that ends a turn (`turn_1.`), or the last text of the assistant."""
-    texts = [message.content or "" for message in messages if message.role == "assistant" and not message.tool_calls]
-    turn = prefix.partition(".")[0].removeprefix("turn_")
-    return texts[int(turn)] if turn.isdecimal() and int(turn) < len(texts) else texts[-1] if texts else ""
+def _answers(messages: Sequence[Message]) -> list[str]:
+    """The texts of the assistant that end a turn."""
+    return [message.content or "" for message in messages if message.role == "assistant" and not message.tool_calls]
 
 
 def _compare_states(expected: Mapping[str, JSON], found: Mapping[str, JSON]) -> tuple[str, str]:

@@ -85,17 +85,18 @@ def test_a_turn_of_a_conversation_is_explained_by_its_own_answer(tmp_path: Path)
 
 def test_a_rejected_conversation_is_explained_by_its_blueprint(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
-    blueprint, simulated = next(pair for pair in accepted("retail") if any(goal.facts for goal in pair[0].goals))
-    goal = next(index for index, each in enumerate(blueprint.goals) if each.facts)
-    spoilt = [
-        message if message.tool_calls or message.role != "assistant" else message.model_copy(update={"content": "?"})
-        for message in simulated.trajectory.messages
-    ]
+    blueprint, simulated = next(pair for pair in accepted("retail") if pair[0].goals[0].facts and len(pair[0].turns) > 1)
+    spoilt, texts = list[Message](), 0
+    for message in simulated.trajectory.messages:
+        is_text = message.role == "assistant" and not message.tool_calls
+        spoilt.append(message.model_copy(update={"content": f"text {texts}"}) if is_text else message)
+        texts += is_text
     store.commit([write(store, "blueprints", {"blueprint_id": blueprint.id, "spec": blueprint.model_dump_json()})])
-    row = _row(spoilt, {"complete": True, f"goal_{goal}.facts": False}) | {"blueprint_id": blueprint.id}
+    row = _row(spoilt, {"complete": True, "goal_0.facts": False}) | {"blueprint_id": blueprint.id}
     (found,) = failed_checks(store, row)
-    assert found.check == f"goal_{goal}.facts"
-    assert blueprint.goals[goal].facts[0].value in found.expected
+    settled = next(turn.t for turn in blueprint.turns if 0 in turn.settles)
+    assert blueprint.goals[0].facts[0].value in found.expected
+    assert (found.check, found.found) == ("goal_0.facts", f"the answer “text {settled}”")
 
 
 def test_without_its_world_a_failure_still_says_what_must_hold(tmp_path: Path) -> None:
