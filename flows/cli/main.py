@@ -220,7 +220,7 @@ def explain(
 
       headrace explain queries.parquet:42 --store runs/sample/store
 
-      headrace explain task-0123 --full --store runs/sample/store
+      headrace explain retail --store runs/sample/store
     """
     with handle_errors(debug):
         from storage.releases import explain as explanations

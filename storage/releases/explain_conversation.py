@@ -201,6 +201,7 @@ def _provenance(store: Store, node: str) -> Facts:
     grades = [(name, row[name]) for name in ("planning", "fidelity", "presentation") if row[name] is not None]
     return [
         ("roles", ", ".join(f"{role} {engine}" for role, engine in json.loads(row["roles"] or "{}").items())),
+        ("user", f"{row['user_adhered']} of {row['user_turns']} turns followed the script at the first try" if row["user_turns"] else ""),
         ("judge's grades", ", ".join(f"{name} {grade}" for name, grade in grades)),
         ("failure", row["failure"] or ""),
     ]

@@ -145,6 +145,23 @@ def test_long_results_are_cut_unless_asked_for_in_full(tmp_path):
     assert all(columns(line) <= 80 for line in (short + full).splitlines())
 
 
+def test_a_conversation_of_models_shows_its_roles_grades_and_failure(tmp_path):
+    store = Store(tmp_path / "store")
+    row = {"trajectory_id": "t", "outcome": "user_failure", "accepted": False, "reason": "user_failure", "messages": "[]", "teacher": "m"}
+    provenance = {
+        "trajectory_id": "t",
+        "roles": '{"user": "openai:m"}',
+        "user_turns": 3,
+        "user_adhered": 2,
+        "planning": 4,
+        "failure": "left",
+    }
+    store.commit([write(store, "trajectories", row | {"checks": "{}"}), write(store, "provenance", provenance)])
+    shown = in_one_line(explain(store, "t"))
+    for words in ("roles user openai:m", "user 2 of 3 turns followed", "judge's grades planning 4", "failure left"):
+        assert words in shown
+
+
 def conversation_with_result(text):
     call = {"id": "c", "type": "function", "function": {"name": "list_orders", "arguments": "{}"}}
     return [
