@@ -15,12 +15,11 @@ import subprocess
 import time
 from pathlib import Path
 
-import duckdb
-
 from benchmarks.harness import ROOT, Deadline, Figures
 from benchmarks.hour_sections.newcomer_files import write_files
 from benchmarks.hour_sections.newcomer_steps import IDS, MINE, STEPS, Step
 from benchmarks.house_sections.clones import clone_commit, clone_environment
+from storage.store import Store
 
 KEYS = ("hour_steps", "hour_failed", "hour_minutes", "english_world_chinese_chars")
 MINUTES = 25
@@ -28,7 +27,7 @@ WORK = ROOT / ".cache" / "bench" / "hour"
 _STEP_LIMIT_S = 1_200.0
 _REFUSAL_LINES = 3
 _NEVER = (r"Traceback \(most recent call last\)", r"\bunexpected \w*(Error|Exception)", r"\x1b\]")
-_CHINESE = re.compile("[\u3400-\u9fff\uf900-\ufaff]")
+_CHINESE = "[\u3400-\u9fff\uf900-\ufaff]"
 _SHOWN_CHARS = 6_000
 
 
@@ -68,25 +67,19 @@ def judge(step: Step, status: int, output: str, folder: Path) -> list[str]:
     return faults
 
 
-def count_chinese(store: Path) -> int:
+def count_chinese(folder: Path) -> int:
     """Chinese characters in all columns of text of a store's tables."""
-    with duckdb.connect(str(store / "catalog.read.duckdb"), read_only=True) as catalog:
-        tables = [name for (name,) in catalog.sql("SELECT table_name FROM information_schema.tables").fetchall()]
-        count = 0
-        for table in tables:
-            for column, kind, *_ in catalog.sql(f'DESCRIBE "{table}"').fetchall():
-                if "VARCHAR" in kind or "JSON" in kind:
-                    for (text,) in catalog.sql(f'SELECT "{column}"::VARCHAR FROM "{table}" WHERE "{column}" IS NOT NULL').fetchall():
-                        count += len(_CHINESE.findall(text))
-    return count
+    store = Store(folder)
+    tables = store.query("SELECT DISTINCT table_name FROM information_schema.tables")["table_name"]
+    texts = (store.query(f'SELECT COLUMNS(*)::VARCHAR FROM "{name}"') for name in tables)
+    return sum(int(frame[column].str.count_matches(_CHINESE).sum()) for frame in texts for column in frame.columns if frame.height)
 
 
 def _fill(command: str, clone: Path, files: Path) -> str:
     for name, one in IDS.items():
         if f"{{{name}}}" in command:
-            with duckdb.connect(str(clone / one.store / "catalog.read.duckdb"), read_only=True) as catalog:
-                row = catalog.sql(one.sql).fetchone()
-            command = command.replace(f"{{{name}}}", str(row[0]) if row else f"no-{name}")
+            rows = Store(clone / one.store).query(one.sql).rows()
+            command = command.replace(f"{{{name}}}", str(rows[0][0]) if rows else f"no-{name}")
     return command.replace("{files}", str(files))
 
 

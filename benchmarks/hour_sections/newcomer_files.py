@@ -78,10 +78,10 @@ def _write_log(folder: Path, rng: random.Random) -> None:
 
 
 def _write_tools(path: Path) -> None:
-    def tool(server: str, name: str, description: str, **parameters: str) -> dict[str, object]:
+    def tool(server: str, tool_name: str, description: str, /, **parameters: str) -> dict[str, object]:
         properties = {key: {"type": kind} for key, kind in parameters.items()}
         schema = {"type": "object", "properties": properties, "required": list(parameters)[:1]}
-        return {"server": server, "label": "Cycling", "name": name, "description": description, "input_schema": schema}
+        return {"server": server, "label": "Cycling", "name": tool_name, "description": description, "input_schema": schema}
 
     tools = [
         tool("weather", "get_forecast", "The weather at a place on a day.", place="string", day="string"),

@@ -161,7 +161,7 @@ STEPS: tuple[Step, ...] = (
     Step("more of what it fails at", f"headrace synthesize --focus failures --dry-run --store {MINE}"),
     Step(
         "the store in DuckDB",
-        f"python -c \"import duckdb; duckdb.connect('{MINE}/catalog.read.duckdb', read_only=True).sql('FROM tags').show()\"",
+        f"cd {MINE} && python -c \"import duckdb; duckdb.connect('catalog.read.duckdb', read_only=True).sql('FROM tags').show()\"",
     ),
     # ---- queries of their own ----
     Step("curate, without the column", f"headrace curate {{files}}/log.csv --store {LOGS}", status=2, says=("prompt", "--column")),
