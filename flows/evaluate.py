@@ -7,7 +7,7 @@ from typing import Any
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
-from flows.config import Config
+from flows.config import Config, recall
 from flows.runtime.artifacts import publish_report, publish_table
 from flows.runtime.progress import report
 from flows.runtime.store_lock import work_on_store
@@ -24,6 +24,7 @@ def evaluate(config: Config = Config(), policy: str | None = None) -> dict[str, 
     policy: id of a policy, or name of an engine; None: the last promoted policy.
     """
     with work_on_store("evaluate", config.store):
+        config = recall(config)
         result = measure(config, policy)
         write_report_page(config)
         for table in (ladder, facets):

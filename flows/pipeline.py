@@ -7,7 +7,7 @@ from typing import Any
 from prefect import flow
 
 from flows import validation
-from flows.config import Config
+from flows.config import Config, recall, remember
 from flows.curate import curate
 from flows.evaluate import evaluate
 from flows.runtime.store_lock import work_on_store
@@ -26,6 +26,7 @@ def pipeline(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (frozen
     """
     validation.check_backends(config, patience_s=None)
     with work_on_store("pipeline", config.store):
+        config = remember(recall(config), "synthesize", "train")
         synthesis = synthesize(config)
         curation = curate(config)
         training = train(config)

@@ -7,7 +7,7 @@ from typing import Any
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
-from flows.config import Config
+from flows.config import Config, recall, remember
 from flows.runtime import events
 from flows.runtime.artifacts import publish_table
 from flows.runtime.progress import report
@@ -24,6 +24,7 @@ def synthesize(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (froz
     config: as in a configuration file; section `synthesize` configures the flow.
     """
     with work_on_store("synthesize", config.store):
+        config = remember(recall(config), "synthesize")
         result = make_trajectories(config)
         for table in (rounds, outcomes, diversity):
             publish_table(table(Store(config.store)))

@@ -11,7 +11,7 @@ from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
 from flows import validation
-from flows.config import Config
+from flows.config import Config, recall
 from flows.runtime import events
 from flows.runtime.artifacts import publish_table
 from flows.runtime.progress import report
@@ -31,6 +31,7 @@ def tag(config: Config = Config(), policy: str | None = None, again: int = 0) ->
     again: number of probe tasks to measure a second time, to find how many regions change by chance.
     """
     with work_on_store("tag", config.store):
+        config = recall(config)
         result = tag_tasks(config, policy, again)
         for table in (difficulty, certainty, priors, flips):
             publish_table(table(Store(config.store)))

@@ -10,7 +10,7 @@ from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
 from flows import validation
-from flows.config import Config
+from flows.config import Config, recall, remember
 from flows.runtime import events
 from flows.runtime.artifacts import publish_table
 from flows.runtime.progress import report
@@ -30,6 +30,7 @@ def train(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (frozen)
     """
     validation.check_backends(config, patience_s=None)
     with work_on_store("train", config.store):
+        config = remember(recall(config), "train")
         result = cascade.run_cascade(Store(config.store), config.train, run=run_as_task, progress=report)
         for table in (certainty, ladder, forgetting, facets):
             publish_table(table(Store(config.store)))

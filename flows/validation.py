@@ -29,13 +29,11 @@ Model = TypeVar("Model", bound="BaseModel")
 
 
 def read_config(config: Path | None, store: Path | None = None, families: Path | None = None) -> Config:
-    """Read a configuration file, with the values of the command line in place of the file's. Checks that the store is usable."""
-    from flows.config import read
-    from storage.store import Store
+    """Read a configuration file, with the values of the command line in place of the file's, and worlds of the store if none are named.
+    Checks that the store is usable."""
+    from flows.config import read, recall
 
-    settings = read(config, store=store, families=families)
-    Store(settings.store)
-    return settings
+    return recall(read(config, store=store, families=families))
 
 
 def open_store(config: Path | None, store: Path | None) -> Store:
@@ -54,10 +52,10 @@ def open_store(config: Path | None, store: Path | None) -> Store:
 
 
 def check_has_tasks(config: Config) -> None:
-    """Check that the configuration's store holds tasks."""
-    store = _existing(config.store)
-    if not store.query("SELECT 1 FROM tasks LIMIT 1").height:
-        raise BadInput(f"{store.root} holds no tasks yet: curate or synthesize first")
+    """Check that the configuration's store holds tasks to train on."""
+    from train.data.task_pool import check_tasks
+
+    check_tasks(_existing(config.store), worlds=config.train.worlds, max_difficulty=config.train.max_difficulty)
 
 
 def missing_kind(config: Config) -> str:

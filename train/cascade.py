@@ -46,7 +46,7 @@ from train.backends.named import BACKENDS
 from train.config import CascadeConfig
 from train.data.general_data import SPLIT as GENERAL_SPLIT
 from train.data.general_data import choose_chats, store_chats
-from train.data.seed_split import rough_tokens, synthesised_conversations
+from train.data.seed_split import explain_shortage, rough_tokens, synthesised_conversations
 from train.measure.evaluate import facets
 from train.measure.gate import gate
 from train.measure.probe import Prober, Progress
@@ -153,10 +153,7 @@ class Cascade:
         )
         courses = [source for source in self.prober.sources["seed"] if source.conversation is not None]
         if count and not accepted and not courses:
-            raise HeadraceError(
-                f"{self.store.root} has no accepted conversation in {', '.join(config.worlds)} up to difficulty {config.max_difficulty}: "
-                "run `headrace synthesize` in these worlds, or set train.synthesised_share to 0"
-            )
+            raise HeadraceError(f"{self.store.root}: {explain_shortage(self.store, worlds=config.worlds, language=config.language)}")
         return accepted + self.experts(self.prober.draw(courses, count - len(accepted), "train", fewest=0), is_needed=not accepted)
 
     def experts(self, tasks: Sequence[Task], *, is_needed: bool = True) -> list[ReleaseItem]:

@@ -90,6 +90,7 @@ def run_or_plan(
     rows: number of query rows for the plan; None: the number of generated queries.
     parameters: further arguments of the flow.
     """
+    print_worlds(settings, steps)
     if dry_run:
         from flows.dry_run import list_needs, plan, write_rendered
         from flows.summary_tables import print_table
@@ -104,6 +105,14 @@ def run_or_plan(
     from flows.runtime.run_flow import run_flow
 
     return run_flow(flow, settings, out, show=lambda link: print_results(settings, link, keys), keep_ui=keep_ui, **parameters)
+
+
+def print_worlds(settings: Config, steps: Iterable[str]) -> None:
+    """Print in which worlds conversations are made or policies trained and measured: the configuration's, else the store's."""
+    if "synthesize" in steps:
+        print_text(f"conversations in {', '.join(settings.synthesize.worlds) or settings.synthesize.tools}", style="dim")
+    if {"train", "tag", "evaluate"} & set(steps):
+        print_text(f"tasks in {', '.join(settings.train.worlds)}", style="dim")
 
 
 def print_notes(notes: Iterable[str]) -> None:

@@ -27,7 +27,7 @@ from synth.engines.base import Engine, EngineFailure, check_window
 from synth.engines.budget import BudgetSpent
 from synth.rollouts.draws import Draws, rollout_parts
 from train.config import CascadeConfig
-from train.data.task_pool import Source, Use, draw, sources
+from train.data.task_pool import Source, Use, check_tasks, draw, sources
 from train.measure.evaluate import VERSION as EVALUATION_VERSION
 from train.measure.evaluate import evaluation_rows, facets
 from train.policies import OwnEngines, Policy, find_policy, open_policy_engine, promoted_policy
@@ -111,6 +111,7 @@ class Prober:
         self.store, self.config, self.engine = store, config, engine
         self.own_engines = OwnEngines(config.rollouts)
         self.progress: Progress = progress or (lambda *_: None)
+        check_tasks(store, worlds=config.worlds, max_difficulty=config.max_difficulty)
         every_source = sources(store, worlds=config.worlds, max_difficulty=config.max_difficulty)
         self.sources = {division: [s for s in every_source if s.division == division] for division in ("seed", "probe", "held_out")}
 
