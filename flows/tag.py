@@ -15,12 +15,13 @@ from flows.config import Config, recall
 from flows.runtime import events
 from flows.runtime.artifacts import publish_table
 from flows.runtime.progress import report
+from flows.runtime.run_names import current_run_name
 from flows.runtime.store_lock import work_on_store
 from flows.summary_tables import certainty, difficulty, flips, priors
 from storage.store import Store
 
 
-@flow(name="tag", log_prints=True)
+@flow(name="tag", flow_run_name=current_run_name, log_prints=True)
 def tag(config: Config = Config(), policy: str | None = None, again: int = 0) -> dict[str, Any]:  # noqa: B008 (frozen)
     """Tag the tasks of the store by difficulty and, if a policy is named or promoted, by certainty.
 
@@ -42,7 +43,7 @@ def tag(config: Config = Config(), policy: str | None = None, again: int = 0) ->
         return result
 
 
-@task(cache_policy=NO_CACHE)
+@task(task_run_name="difficulty and certainty", cache_policy=NO_CACHE)
 def tag_tasks(config: Config, policy: str | None, again: int) -> dict[str, Any]:
     from train.measure import probe
 

@@ -14,6 +14,7 @@ from flows.config import Config, recall, remember
 from flows.runtime import events
 from flows.runtime.artifacts import publish_table
 from flows.runtime.progress import report
+from flows.runtime.run_names import current_run_name
 from flows.runtime.store_lock import work_on_store
 from flows.summary_tables import certainty, facets, forgetting, ladder
 from storage.store import Store
@@ -22,7 +23,7 @@ from train.backends.base import Backend, run_stage
 from train.spec import StageSpec
 
 
-@flow(name="train", log_prints=True)
+@flow(name="train", flow_run_name=current_run_name, log_prints=True)
 def train(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (frozen)
     """Train the stages on the tasks and trajectories of the store. Each stage is a task of this run; its backend runs it.
 

@@ -64,7 +64,7 @@ def run(
     config: ConfigFile = None,
     store: StoreFolder = None,
     families: Families = None,
-    ui: Annotated[bool, typer.Option("--ui", help="Keep the Prefect server open after the run; Ctrl-C stops it.")] = False,
+    ui: Annotated[bool, typer.Option("--ui", help="Open the run's page in Prefect's UI; the server stays until Ctrl-C.")] = False,
     dry_run: DryRunOfTraining = False,
     debug: Debug = False,
 ) -> None:
@@ -258,10 +258,15 @@ def up(debug: Debug = False) -> None:
     """Start a Prefect server, a work pool and a worker in the background, and deploy the flows of prefect.yaml. Safe to repeat."""
     with handle_errors(debug):
         from flows.runtime import daemon
+        from flows.runtime.run_records import describe_others
+        from flows.runtime.server import home, named_server
 
         url = daemon.up(out.print)
+        for sentence in describe_others(Path("runs").glob("*/store"), str(home()) if named_server() is None else url):
+            print_text(sentence)
         out.print(
-            f"Prefect's UI: {url.removesuffix('/api')}\nuse it: export PREFECT_API_URL={url}\nstop it: headrace down (or make down)",
+            f"Prefect's UI: {url.removesuffix('/api')} (runs that `headrace` started in this folder, and those of the deployments)\n"
+            f"use it: export PREFECT_API_URL={url}\nstop it: headrace down (or make down)",
             soft_wrap=True,
         )
 
