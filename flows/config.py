@@ -78,22 +78,27 @@ def read(file: Path | None, *, store: Path | None = None, families: Path | None 
     return config
 
 
-def recall(config: Config) -> Config:
+def recall(config: Config, *, is_bare: bool = False) -> Config:
     """The configuration, with worlds and language of its store for those that it does not name.
+
+    is_bare: no file was given; then all settings of training are those of the store's last training, so that measures are comparable.
 
     Worlds of synthesis are those of the last synthesis. Worlds of training are those of the last training, and those that were synthesised
     since; in a store that was only curated, those of its tasks if the defaults have none. A store with only Chinese tasks gives Chinese.
 
     Raises:
-        BadInput: the store or a world in it cannot be read, or the configuration names drills in worlds that the store's synthesis had not.
+        BadInput: the store or a world in it cannot be read, its last training is of another version, or the configuration names drills in
+            worlds that the store's synthesis had not.
     """
     store = Store(config.store)
     register_stored(store)
     past = read_configurations(store)
     synthesis, cascade = config.synthesize, config.train
-    last = next((one for one in reversed(past) if one.flow == "synthesize"), None)
-    if last is not None and not {"worlds", "tools"} & synthesis.model_fields_set:
-        synthesis = _with_worlds_of(synthesis, last)
+    last = {one.flow: one for one in past}
+    if "synthesize" in last and not {"worlds", "tools"} & synthesis.model_fields_set:
+        synthesis = _with_worlds_of(synthesis, last["synthesize"])
+    if is_bare and "train" in last:
+        cascade = _training_of(last["train"])
     changes: dict[str, Any] = {}
     if "worlds" not in cascade.model_fields_set:
         is_named = "worlds" in config.synthesize.model_fields_set
@@ -129,6 +134,18 @@ def _curation_settings(config: Config) -> FlowSettings:
 
 def _training_settings(config: Config) -> FlowSettings:
     return FlowSettings("train", config.train.worlds, (config.train.language,), config.train.model_dump(mode="json"))
+
+
+def _training_of(last: FlowSettings) -> CascadeConfig:
+    """The settings of a training, without its worlds."""
+    try:
+        return CascadeConfig.model_validate({key: value for key, value in last.section.items() if key != "worlds"})
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise BadInput(
+            f"the store's last training has a setting that this Headrace does not take: train.{'.'.join(map(str, problem['loc']))}, "
+            f"{problem['msg'].removeprefix('Value error, ')}; give a configuration with --config"
+        ) from None
 
 
 def _with_worlds_of(synthesis: SynthesisConfig, last: FlowSettings) -> SynthesisConfig:

@@ -29,11 +29,11 @@ Model = TypeVar("Model", bound="BaseModel")
 
 
 def read_config(config: Path | None, store: Path | None = None, families: Path | None = None) -> Config:
-    """Read a configuration file, with the values of the command line in place of the file's, and worlds of the store if none are named.
-    Checks that the store is usable."""
+    """Read a configuration file, with the values of the command line in place of the file's, and those of the store for what neither
+    names (see `flows.config.recall`). Checks that the store is usable."""
     from flows.config import read, recall
 
-    return recall(read(config, store=store, families=families))
+    return recall(read(config, store=store, families=families), is_bare=config is None)
 
 
 def open_store(config: Path | None, store: Path | None) -> Store:

@@ -97,6 +97,13 @@ def test_a_store_with_tasks_in_one_language_trains_in_it(tmp_path: Path, languag
     assert recall(make_config(tmp_path / "s")).train.language == words
 
 
+def test_without_a_file_a_measurement_has_the_settings_of_the_last_training(tmp_path: Path) -> None:
+    remember(make_config(tmp_path / "s", train={"worlds": ["retail"], "eval_tasks": 8, "stages": [{"name": "rl", "skip": True}]}), "train")
+    bare = recall(make_config(tmp_path / "s"), is_bare=True).train
+    assert (bare.worlds, bare.eval_tasks, [stage.name for stage in bare.cascade]) == (("retail",), 8, ["sft1", "sft2"])
+    assert recall(make_config(tmp_path / "s", train={"seed": 1})).train.eval_tasks == 120
+
+
 def test_a_world_of_the_store_is_named_by_its_domain_without_its_file(tmp_path: Path, own_world: str) -> None:
     WORLDS.forget(own_world)
     file = tmp_path / "c.yaml"
