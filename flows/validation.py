@@ -158,6 +158,7 @@ def set_synthesis_options(
             f"--tools {tools}: no world executes any of these tools, so no conversation can be simulated with them; give a row the key "
             "`world` (a world's name, or a domain spec's file), or look at them with `headrace clusters build`"
         )
+    worlds = _parse_worlds(worlds)
     section = config.synthesize
     changes: dict[str, Any] = {}
     if worlds or tools is not None:
@@ -288,12 +289,19 @@ def resolve_world(name_or_file: str) -> str:
 
 def resolve_worlds(options: list[str]) -> tuple[str, ...]:
     """The names of all worlds of the option `--world`, each once."""
+    from synth.worlds import names_in
+
+    return names_in(_parse_worlds(options))
+
+
+def _parse_worlds(options: list[str]) -> list[str]:
+    """The option `--world` with the names of worlds in place of their files. Raises BadInput: there is no such world."""
     from pydantic import TypeAdapter, ValidationError
 
-    from synth.worlds import WorldRange, names_in
+    from synth.worlds import WorldRange
 
     try:
-        return names_in(TypeAdapter(list[WorldRange]).validate_python(options))
+        return TypeAdapter(list[WorldRange]).validate_python(options)
     except ValidationError as error:
         raise BadInput("; ".join(f"--world: {each['msg'].removeprefix('Value error, ')}" for each in error.errors())) from None
 

@@ -120,8 +120,12 @@ def _list_problems(path: Path, node: yaml.Node | None, model: type[BaseModel], e
     reasons: dict[tuple[int, str], list[str]] = {}
     allowed: dict[tuple[int, str], str] = {}
     for error, line, written in places:
-        if len(written) < len(_place(error)) and any(len(other) > len(written) == _common_prefix(other, written) for _, _, other in places):
+        place = _place(error)
+        if len(written) < len(place) and any(len(other) > len(written) == _common_prefix(other, written) for _, _, other in places):
             continue  # another alternative fits this value better: its error is deeper
+        deeper = (_place(other) for other in errors if other is not error)
+        if error["type"] == "too_short" and any(_common_prefix(place, other) == len(place) for other in deeper):
+            continue  # its items are wrong, and so do not count
         name = ".".join(str(part) for part in written) or "the file"
         if error["type"] == "extra_forbidden":
             reasons[line, f"unknown key `{name}`{_nearest(model, _place(error))}"] = []

@@ -20,10 +20,11 @@ from flows import validation
 from flows.cli import chat, clusters, compare_policies, curate, measure_policy, render, synthesize, taxonomy, worlds
 from flows.cli import config as cli_config
 from flows.cli.shared import ConfigFile, Debug, DryRunOfTraining, Families, ReadStore, StoreFolder, print_notes, run_or_plan
-from flows.cli.terminal import handle_errors, out, print_text
+from flows.cli.terminal import OneLineErrors, handle_errors, out, print_text
 
 app = typer.Typer(
     name="headrace",
+    cls=OneLineErrors,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
