@@ -12,7 +12,7 @@ import importlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -68,13 +68,23 @@ def _restore_environment(names: tuple[str, ...]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def run_flow(name: str, config: Config, console: Console, *, show: Callable[[str], None], keep_ui: bool = False, **parameters: Any) -> Any:
+def run_flow(
+    name: str,
+    config: Config,
+    console: Console,
+    *,
+    show: Callable[[str], None],
+    opening: Sequence[str] = (),
+    keep_ui: bool = False,
+    **parameters: Any,
+) -> Any:
     """Run the flow `name` on `config` in this process, show its progress, and return its result.
 
     Args:
         name: `module:function`.
         show: called after the flow, with the place where Prefect recorded the run: its page on the server of PREFECT_API_URL, else the
             folder of the project's own server, which ends with this call.
+        opening: lines to print when the flow begins.
         keep_ui: print the run's page at the start and open it in a browser; keep the server open after the flow, until Ctrl-C.
         parameters: further arguments of the flow.
 
@@ -104,6 +114,8 @@ def run_flow(name: str, config: Config, console: Console, *, show: Callable[[str
                 if keep_ui:
                     _show_page(console, page_of(url, str(run.id)), config.store, server)
 
+            for line in opening:
+                console.print(line, style="dim", markup=False, soft_wrap=True)
             try:
                 with show_on_console(console):
                     result = flow.with_options(on_running=[*flow.on_running_hooks, write_run_id])(config, **parameters)

@@ -36,12 +36,12 @@ class Worlds:
     """World classes by name: `WORLDS["retail"]`, `"retail" in WORLDS`."""
 
     def __init__(self) -> None:
-        self._registered: dict[str, type[World]] = {}
+        self._registered: dict[str, Callable[[], type[World]]] = {}
 
     def __getitem__(self, name: str) -> type[World]:
-        """Raises KeyError: there is no world of that name."""
+        """Raises KeyError: there is no world of that name. BadInput: its spec cannot be compiled."""
         if name in self._registered:
-            return self._registered[name]
+            return self._registered[name]()
         return _city() if name == "city" else _library()(name)
 
     def __contains__(self, name: object) -> bool:
@@ -68,7 +68,11 @@ class Worlds:
 
         if world.name in GROUNDED or is_known(world.name):
             raise ValueError(f"a world of its own is called {world.name!r} already; give yours another name")
-        self._registered[world.name] = world
+        self._registered[world.name] = lambda: world
+
+    def register_later(self, name: str, compile_world: Callable[[], type[World]]) -> None:
+        """Makes a world known in this process, to be compiled when it is first looked up; one of the same name is replaced."""
+        self._registered[name] = cache(compile_world)
 
     def versions(self, domain: str) -> list[str]:
         """Names of the registered worlds of a domain: `bakery@1a2b3c4d` is one of `bakery`."""
