@@ -162,7 +162,7 @@ def export(
 
       headrace export second --format verl --out second/ --store runs/sample/store
 
-      headrace export rl --licence questions.parquet=CC-BY-4.0 --licence log.jsonl=proprietary
+      headrace export rl --licence queries.parquet=CC-BY-4.0 --store runs/sample/store
     """
     with handle_errors(debug):
         from storage.releases import export as storage_export
