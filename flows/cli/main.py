@@ -238,6 +238,14 @@ def doctor(
     `openai:` uses the server in OPENAI_BASE_URL with the key in OPENAI_API_KEY. `vllm:` starts a server from `.venv-vllm`.
 
     Exit code 1 if a check fails, 2 if the configuration or its store is unusable.
+
+    Examples:
+
+      headrace doctor
+
+      headrace doctor --config configs/sample.yaml
+
+      headrace doctor --engine openai:gpt-5-mini
     """
     with handle_errors(debug):
         from flows.runtime.doctor import configured_findings, engine_findings, findings
@@ -256,7 +264,10 @@ def doctor(
 
 @app.command(rich_help_panel="Operations")
 def up(debug: Debug = False) -> None:
-    """Start a Prefect server, a work pool and a worker in the background, and deploy the flows of prefect.yaml. Safe to repeat."""
+    """Start a Prefect server, a work pool and a worker in the background, and deploy the flows of prefect.yaml. Safe to repeat.
+
+    Example: headrace up
+    """
     with handle_errors(debug):
         from flows.runtime import daemon
         from flows.runtime.run_records import describe_others
@@ -274,7 +285,10 @@ def up(debug: Debug = False) -> None:
 
 @app.command(rich_help_panel="Operations")
 def down(debug: Debug = False) -> None:
-    """Stop the server, worker and runs that `headrace up` started. Safe to repeat."""
+    """Stop the server, worker and runs that `headrace up` started. Safe to repeat.
+
+    Example: headrace down
+    """
     with handle_errors(debug):
         from flows.runtime import daemon
 

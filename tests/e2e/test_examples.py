@@ -31,6 +31,7 @@ ONLY_PLANNED = {
     r"run --config configs/sample\.yaml|train --config configs/sample\.yaml": "takes minutes",
     r"--held-out bfcl|headrace bfcl": "needs the package bfcl-eval",
     r"headrace render": "needs a base model and a class of the user's",
+    r"headrace (up|down)": "starts or stops a server and a worker",
 }
 """Pattern of an example -> why it is not run. With `--dry-run` where its command has that, else only its options are read."""
 
@@ -97,16 +98,11 @@ def fill_ids(example: str, folder: Path) -> str:
     """The example with ids of its store in place of those that it shows: 0123... and q-1a2b3c4d-00000042."""
     named = re.search(r"--store (\S+)", example)
     store = Store(folder / (named.group(1) if named else "runs/sample/store"))
-    columns = {
-        "policy": ("policy_id", "policies"),
-        "task": ("task_id", "tasks"),
-        "cluster": ("cluster_id", "clusters"),
-        "q": ("query_id", "queries"),
-    }
+    tables = {"policy": "policies", "task": "tasks", "cluster": "clusters", "q": "queries"}
 
     def find(shown: re.Match[str]) -> str:
-        column, table = columns[shown.group(1)]
-        return str(store.query(f"SELECT min({column}) FROM {table}").item())
+        column = "query_id" if shown.group(1) == "q" else f"{shown.group(1)}_id"
+        return str(store.query(f"SELECT min({column}) FROM {tables[shown.group(1)]}").item())
 
     return re.sub(r"\b(policy|task|cluster|q)-[0-9a-f]{4,}\S*", find, example)
 
@@ -120,8 +116,7 @@ def call(example: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_command_shows_examples() -> None:
-    without = {"doctor", "up", "down", "clusters", "taxonomy", "worlds"}
-    assert {" ".join(words) for words, command in COMMANDS.items() if not examples_in(command.help or "")} <= without
+    assert not [words for words, command in COMMANDS.items() if not examples_in(command.help or "") and not hasattr(command, "commands")]
     assert all(any(re.search(pattern, example) for example in EXAMPLES) for pattern in ONLY_PLANNED)
 
 
