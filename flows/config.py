@@ -150,7 +150,7 @@ def _training_of(last: FlowSettings) -> CascadeConfig:
 
 def _with_worlds_of(synthesis: SynthesisConfig, last: FlowSettings) -> SynthesisConfig:
     """The settings, with the worlds of the last synthesis and what was set for them."""
-    named = {key: last.section[key] for key in _WORLD_KEYS} | synthesis.model_dump(exclude_unset=True)
+    named = {key: last.section[key] for key in _WORLD_KEYS if key in last.section} | synthesis.model_dump(exclude_unset=True)
     try:
         return SynthesisConfig.model_validate(named)
     except ValidationError as error:

@@ -47,6 +47,7 @@ from train.config import CascadeConfig
 from train.data.general_data import SPLIT as GENERAL_SPLIT
 from train.data.general_data import choose_chats, store_chats
 from train.data.seed_split import explain_shortage, rough_tokens, synthesised_conversations
+from train.data.task_pool import check_tasks
 from train.measure.evaluate import facets
 from train.measure.gate import gate
 from train.measure.probe import Prober, Progress
@@ -81,9 +82,10 @@ def run_cascade(store: Store, config: CascadeConfig, *, run: RunStage | None = N
     run: runs one stage; None: `run_stage`.
 
     Raises:
-        BadInput: the base model cannot be trained for tool use.
+        BadInput: the base model cannot be trained for tool use, or the store has no task in these worlds up to this difficulty.
         HeadraceError: too few frames in the store, a split that would be empty, a stage that failed.
     """
+    check_tasks(store, worlds=config.worlds, max_difficulty=config.max_difficulty)
     cascade = Cascade(store, config, run=run, progress=progress)
     with cascade.prober.own_engines:
         result = CascadeResult()

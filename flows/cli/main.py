@@ -210,7 +210,7 @@ def explain(
 
       headrace explain q-1a2b3c4d-00000042 --store runs/sample/store
 
-      headrace explain queries.jsonl:42 --store runs/mine/store
+      headrace explain queries.parquet:42 --store runs/sample/store
     """
     with handle_errors(debug):
         from storage.releases import explain as explanations

@@ -31,6 +31,7 @@ ONLY_PLANNED = {
     r"run --config configs/sample\.yaml|train --config configs/sample\.yaml": "takes minutes",
     r"--held-out bfcl|headrace bfcl": "needs the package bfcl-eval",
     r"headrace render": "needs a base model and a class of the user's",
+    r"runs/seed1": "needs trainings with several seeds",
     r"headrace (up|down)": "starts or stops a server and a worker",
 }
 """Pattern of an example -> why it is not run. With `--dry-run` where its command has that, else only its options are read."""
@@ -84,7 +85,7 @@ def folder(undisturbed: Finished, tmp_path_factory: pytest.TempPathFactory) -> P
     for name in ("my_shop.yaml", "my_worlds/car_workshop.yaml"):
         (here / name).write_text(starter.replace("domain: tool_library", f"domain: {Path(name).stem}", 1))
     tools = [{"name": tool.name, "description": tool.description, "inputSchema": tool.parameters} for tool in WORLDS["retail"].tools]
-    rows = "".join(json.dumps({**tool, "server": "shop", "label": "Travel & Maps"}) + "\n" for tool in tools)
+    rows = "".join(json.dumps({**tool, "server": "my tools", "label": "Travel & Maps"}) + "\n" for tool in tools)
     (here / "mine.jsonl").write_text(rows)
     with gzip.open(here / "mcp_tools.jsonl.gz", "wt") as packed:
         packed.write(rows)
@@ -124,7 +125,6 @@ def test_every_command_shows_examples() -> None:
 def test_an_example_works_as_pasted(example: str, folder: Path) -> None:
     done = call(fill_ids(example, folder), folder)
     assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
-    assert done.stdout or ">" in example
 
 
 @pytest.mark.parametrize("example", [example for example in EXAMPLES if reason_not_to_run(example)])
@@ -133,7 +133,7 @@ def test_an_example_that_cannot_run_here_has_options_that_exist(example: str, fo
     arguments = shlex.split(example.rpartition("headrace ")[2])
     words, command = command_of(arguments)
     command.make_context(" ".join(words), arguments[len(words) :], resilient_parsing=False)
-    is_plannable = any("--dry-run" in parameter.opts for parameter in command.params) and "--preview" not in example
-    if is_plannable and "bfcl" not in example:
+    is_plannable = any("--dry-run" in parameter.opts for parameter in command.params) and words[0] != "taxonomy"  # there it asks the model
+    if is_plannable and not re.search("bfcl|--preview", example):
         done = call(example if "--dry-run" in example else f"{example} --dry-run", folder)
         assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"

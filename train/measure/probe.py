@@ -93,6 +93,7 @@ def evaluate(store: Store, config: CascadeConfig, *, policy: str | None = None, 
 @contextlib.contextmanager
 def _prober(store: Store, config: CascadeConfig, policy: Policy, what: str, progress: Progress | None) -> Iterator[Prober]:
     """A prober for one policy. The budget belongs to the measurement: a repeated call continues with the remaining budget."""
+    check_tasks(store, worlds=config.worlds, max_difficulty=config.max_difficulty)
     run = content_id("run", what, policy.id, config.model_dump(mode="json", exclude={"engine", "cluster", "backend", "stages", "rollouts"}))
     with open_policy_engine(store, policy, config.engine, run) if policy.engine else contextlib.nullcontext() as engine:
         prober = Prober(store, config, progress, engine)
@@ -111,7 +112,6 @@ class Prober:
         self.store, self.config, self.engine = store, config, engine
         self.own_engines = OwnEngines(config.rollouts)
         self.progress: Progress = progress or (lambda *_: None)
-        check_tasks(store, worlds=config.worlds, max_difficulty=config.max_difficulty)
         every_source = sources(store, worlds=config.worlds, max_difficulty=config.max_difficulty)
         self.sources = {division: [s for s in every_source if s.division == division] for division in ("seed", "probe", "held_out")}
 
