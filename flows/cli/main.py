@@ -21,7 +21,7 @@ from flows import validation
 from flows.cli import chat, clusters, compare_policies, curate, measure_policy, render, synthesize, taxonomy, worlds
 from flows.cli import config as cli_config
 from flows.cli.shared import ConfigFile, Debug, DryRunOfTraining, Families, ReadStore, StoreFolder, print_notes, run_or_plan
-from flows.cli.terminal import handle_errors, out, print_text
+from flows.cli.terminal import OneLineErrors, handle_errors, out, print_text
 
 if TYPE_CHECKING:
     from storage.releases.explain_conversation import FailedCheck
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="headrace",
+    cls=OneLineErrors,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -69,7 +70,7 @@ def run(
     config: ConfigFile = None,
     store: StoreFolder = None,
     families: Families = None,
-    ui: Annotated[bool, typer.Option("--ui", help="Keep the Prefect server open after the run; Ctrl-C stops it.")] = False,
+    ui: Annotated[bool, typer.Option("--ui", help="Open the run's page in Prefect's UI; the server stays until Ctrl-C.")] = False,
     dry_run: DryRunOfTraining = False,
     debug: Debug = False,
 ) -> None:
@@ -166,7 +167,7 @@ def export(
 
       headrace export second --format verl --out second/ --store runs/sample/store
 
-      headrace export rl --licence questions.parquet=CC-BY-4.0 --licence log.jsonl=proprietary
+      headrace export rl --licence queries.parquet=CC-BY-4.0 --store runs/sample/store
     """
     with handle_errors(debug):
         from storage.releases import export as storage_export
@@ -258,6 +259,14 @@ def doctor(
     `openai:` uses the server in OPENAI_BASE_URL with the key in OPENAI_API_KEY. `vllm:` starts a server from `.venv-vllm`.
 
     Exit code 1 if a check fails, 2 if the configuration or its store is unusable.
+
+    Examples:
+
+      headrace doctor
+
+      headrace doctor --config configs/sample.yaml
+
+      headrace doctor --engine openai:gpt-5-mini
     """
     with handle_errors(debug):
         from flows.runtime.doctor import configured_findings, engine_findings, findings
@@ -276,20 +285,31 @@ def doctor(
 
 @app.command(rich_help_panel="Operations")
 def up(debug: Debug = False) -> None:
-    """Start a Prefect server, a work pool and a worker in the background, and deploy the flows of prefect.yaml. Safe to repeat."""
+    """Start a Prefect server, a work pool and a worker in the background, and deploy the flows of prefect.yaml. Safe to repeat.
+
+    Example: headrace up
+    """
     with handle_errors(debug):
         from flows.runtime import daemon
+        from flows.runtime.run_records import describe_others
+        from flows.runtime.server import home, named_server
 
         url = daemon.up(out.print)
+        for sentence in describe_others(Path("runs").glob("*/store"), str(home()) if named_server() is None else url):
+            print_text(sentence)
         out.print(
-            f"Prefect's UI: {url.removesuffix('/api')}\nuse it: export PREFECT_API_URL={url}\nstop it: headrace down (or make down)",
+            f"Prefect's UI: {url.removesuffix('/api')} (runs that `headrace` started in this folder, and those of the deployments)\n"
+            f"use it: export PREFECT_API_URL={url}\nstop it: headrace down (or make down)",
             soft_wrap=True,
         )
 
 
 @app.command(rich_help_panel="Operations")
 def down(debug: Debug = False) -> None:
-    """Stop the server, worker and runs that `headrace up` started. Safe to repeat."""
+    """Stop the server, worker and runs that `headrace up` started. Safe to repeat.
+
+    Example: headrace down
+    """
     with handle_errors(debug):
         from flows.runtime import daemon
 
