@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from flows.config import Config
+from flows.runtime.time_left import Planned, duration
 from flows.summary_tables import Table
 from flows.validation import stage_needs
 from synth.rollouts.episode import MAX_TURNS
@@ -40,8 +41,7 @@ def plan(config: Config, steps: Sequence[str], query_rows: int | None = None, po
     policy: id of the policy, or name of the engine, that `tag` and `evaluate` measure; None: the policy promoted last.
     again: number of probe tasks that `tag` measures a second time.
     """
-    rows = config.haystack.rows if query_rows is None else query_rows
-    lines = [line for step in steps for line in (_curate(config, rows) if step == "curate" else _LINES[step](config))]
+    lines = _lines(config, steps, query_rows)
     if again:
         lines.append(_draws("again", config.train, min(again, config.train.probe_tasks)))
     paid = {"synthesize": "see `headrace synthesize --preview`"} if config.synthesize.roles.engines else {}
@@ -55,10 +55,39 @@ def plan(config: Config, steps: Sequence[str], query_rows: int | None = None, po
         lines.append(("all", f"store {config.store}", sum(seconds for *_, seconds in lines)))
     is_engine = ":" in (policy or "")
     rows_shown = [
-        {"step": name, "what": what, "about": "as it answers" if is_engine else _duration(seconds), "cost": paid.get(name, "0 USD")}
+        {"step": name, "what": what, "about": "as it answers" if is_engine else duration(seconds), "cost": paid.get(name, "0 USD")}
         for name, what, seconds in lines
     ]
-    return Table("plan", "Plan (nothing was done)", rows_shown)
+    return Table("plan", "Plan, with times on two cores; what the store has already is not made again", rows_shown)
+
+
+def schedule(config: Config, steps: Sequence[str], query_rows: int | None = None) -> list[Planned]:
+    """The same steps in the order of their work, for the time that is left while they run: a stage, its gate, its probe, the next stage."""
+    seconds = {name: seconds for name, _, seconds in _lines(config, steps, query_rows)}
+    labels = {
+        "synthesize": ("calibrating", "round ", "synthesize"),
+        "haystack": ("haystack",),
+        "curate": (),
+        "tag": (": probe", ": probe_again"),
+    }
+    planned = [Planned(step, labels[step], seconds[step]) for step in steps if step in labels]
+    if "train" not in steps:
+        return planned
+    cascade = config.train
+    probed = {cascade.probed_stage(stage) for stage in cascade.cascade} - {None}
+    stages: list[Planned] = []
+    for stage in cascade.cascade:
+        gate = Planned(f"gate of {stage.name}", (f"{stage.name}: eval",), seconds["gates"] / len(cascade.cascade))
+        stages += [Planned(stage.name, (f"stage {stage.name}",), seconds[stage.name]), gate]
+        if stage.name in probed:
+            stages.append(Planned(f"probe of {stage.name}", (f"{stage.name}: probe",), seconds["probes"] / len(probed)))
+    before = [step for step in planned if step.name != "tag"]
+    return [*before, *stages, *(step for step in planned if step.name == "tag")]
+
+
+def _lines(config: Config, steps: Sequence[str], query_rows: int | None) -> list[Line]:
+    rows = config.haystack.rows if query_rows is None else query_rows
+    return [line for step in steps for line in (_curate(config, rows) if step == "curate" else _LINES[step](config))]
 
 
 def list_needs(config: Config) -> list[str]:
@@ -80,10 +109,6 @@ def write_rendered(config: Config) -> Path | None:
             (folder / stage.name).mkdir(parents=True, exist_ok=True)
             (folder / stage.name / name).write_text(text)
     return folder if has_files else None
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
 def _synthesize(config: Config) -> list[Line]:

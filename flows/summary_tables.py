@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from storage.conversation import mode_in_words
 from storage.releases.lineage_graph import LATEST_POLICY_SQL, POLICY_NAME, chain_sql
-from storage.report.evaluation_queries import by_facet, format_rate, parse_pass_k, read_measurements
+from storage.report.evaluation_queries import KINDS, by_facet, format_rate, parse_pass_k, rates_by_kind, read_measurements
 from storage.report.prior_queries import prior_fits, read_priors
 from storage.store import Store
 from storage.tables import CERTAINTY, LATEST_RUN
@@ -35,11 +36,13 @@ class Table:
     key: key of the artifact, and name for selection.
     title: title for the user.
     rows: dicts with equal keys; column name -> value.
+    legend: what its codes mean; empty if it has none.
     """
 
     key: str
     title: str
     rows: list[dict[str, Any]]
+    legend: str = ""
 
 
 def tables(store: Store) -> list[Table]:
@@ -105,6 +108,10 @@ _ROUND_FIGURES = {
 }
 
 
+_ROUNDS_LEGEND = """H_dom, H_mode: entropy of the conversations over domains and over reasoning modes, in bits. CAC: mean complexity.
+low, mid, high: share of the conversations in each third of the complexity that was calibrated."""
+
+
 def rounds(store: Store) -> Table:
     """The rounds of the last synthesis run: requested and accepted conversations, and figures of all conversations accepted so far."""
     counts = store.query(
@@ -131,7 +138,7 @@ def rounds(store: Store) -> Table:
         }
         for number, proposed, accepted in counts.iter_rows()
     ]
-    return Table("rounds", "Rounds of the controller", shown)
+    return Table("rounds", "Rounds of the controller", shown, _ROUNDS_LEGEND if shown else "")
 
 
 def outcomes(store: Store) -> Table:
@@ -174,7 +181,8 @@ def certainty(store: Store) -> Table:
            WHERE t.purpose = 'probe'
            GROUP BY c.depth, c.policy_id, policy, t.difficulty ORDER BY c.depth DESC, c.policy_id, t.difficulty"""
     )
-    return Table("certainty", "Certainty: probed tasks by region", rows.to_dicts())
+    legend = "of 8 rollouts a mastered task succeeds in 8, a certain one in 6 or 7, an uncertain one in 1 to 5, one out of reach in none"
+    return Table("certainty", "Certainty: probed tasks by region", rows.to_dicts(), legend)
 
 
 def priors(store: Store) -> Table:
@@ -209,9 +217,17 @@ def flips(store: Store) -> Table:
     return Table("flips", "Regions on a second draw", shown)
 
 
+_LADDER_LEGEND = """\
+eval_in: siblings of training tasks, with data that is set aside. eval_out: tasks with needs that training does not have.
+Acts change the state of a world, look-ups answer from it, refusals decline. pass^k: chance that k samples of a task all succeed."""
+
+
 def ladder(store: Store) -> Table:
     """Success of every policy of the last training on the held-out tasks, with 95 % intervals and the gate's last decision."""
-    measurements = read_measurements(store).filter(facet="all").sort("use", "decoding", descending=[False, True], maintain_order=True)
+    every = read_measurements(store)
+    measurements = every.filter(facet="all").sort("use", "decoding", descending=[False, True], maintain_order=True)
+    kinds = rates_by_kind(every)
+    no_kinds = dict.fromkeys(KINDS.values(), "") if kinds else {}
     gates = store.query(
         "SELECT policy_id, arg_max(passed, committed_at) AS passed FROM promotions JOIN parts USING (part_id) GROUP BY policy_id"
     )
@@ -227,11 +243,12 @@ def ladder(store: Store) -> Table:
                 "decoding": row["decoding"],
                 "tasks": row["tasks"],
                 "success": format_rate(row["rate"], row["low"], row["high"]),
+                **kinds.get((row["policy_id"], row["use"], row["decoding"]), no_kinds),
                 **({f"pass^{largest_k}": format_rate(*power) if power is not None else ""} if largest_k is not None else {}),
                 "promoted": {True: "yes", False: "no", None: ""}[passed.get(row["policy_id"])],
             }
         )
-    return Table("ladder", "Success on held-out tasks (95 % intervals)", shown)
+    return Table("ladder", "Success on held-out tasks (95 % intervals)", shown, _LADDER_LEGEND if shown else "")
 
 
 def forgetting(store: Store) -> Table:
@@ -259,7 +276,7 @@ def facets(store: Store) -> Table:
             {
                 "held out": line.use,
                 "by": line.facet,
-                "value": line.value,
+                "value": mode_in_words(line.value) if line.facet == "mode" else line.value,
                 "tasks": line.last["tasks"],
                 **earlier,
                 names[-1]: "" if last is None else format_rate(last["rate"], last["low"], last["high"]),
@@ -287,6 +304,8 @@ def print_table(table: Table, console: Console) -> None:
         rich_table.add_row(*(Text("" if value is None else str(value)) for value in row.values()))
     console.print(Text(f"\n{table.title}", style="bold"))
     console.print(rich_table)
+    if table.legend:
+        console.print(Text(table.legend, style="dim"))
 
 
 def _is_number(values: Sequence[Any]) -> bool:

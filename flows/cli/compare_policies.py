@@ -194,10 +194,11 @@ def _parts(comparison: Comparison) -> Iterator[tuple[str, list[Difference]]]:
 
 def _table(title: str, differences: Sequence[Difference], first: str, second: str) -> Table:
     from flows.summary_tables import Table
+    from storage.conversation import mode_in_words
 
     rows = []
     for difference in differences:
-        name = {"by": difference.facet, "value": difference.value}
+        name = {"by": difference.facet, "value": mode_in_words(difference.value) if difference.facet == "mode" else difference.value}
         if difference.facet == "all":
             name = {"held out": difference.use, "decoding": difference.decoding}
         interval = difference.interval

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows import validation
-from flows.cli.shared import ConfigFile, Debug, DryRun, Families, FocusOn, StoreFolder, print_focus, print_notes, run_or_plan
+from flows.cli.shared import ConfigFile, Debug, DryRun, Families, FocusOn, StoreFolder, Verbose, print_focus, print_notes, run_or_plan
 from flows.cli.terminal import handle_errors
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ def curate(
     config: ConfigFile = None,
     store: StoreFolder = None,
     dry_run: DryRun = False,
+    verbose: Verbose = False,
     debug: Debug = False,
 ) -> None:
     """Filter raw queries down to the few that are worth training on, each with an admitted task.
@@ -95,10 +96,10 @@ def curate(
             new=new,
             focus=focus is not None,
         )
-        _run(settings, files or [], ray, dry_run)
+        _run(settings, files or [], ray, dry_run, verbose)
 
 
-def _run(settings: Config, files: list[str], ray: str | None, dry_run: bool) -> None:
+def _run(settings: Config, files: list[str], ray: str | None, dry_run: bool, verbose: bool) -> None:
     """Check the input of a curation, then run it or print its plan."""
     if not dry_run:
         validation.check_funnel_engines(settings)
@@ -111,5 +112,6 @@ def _run(settings: Config, files: list[str], ray: str | None, dry_run: bool) -> 
         validation.check_query_heads(sources, settings)
         rows = None
     steps = ("curate",) if sources else ("haystack", "curate")
-    result = run_or_plan("curate:curate", settings, dry_run, steps, ("funnel", "difficulty"), rows=rows, files=sources, ray=ray)
+    keys = ("funnel", "difficulty")
+    result = run_or_plan("curate:curate", settings, dry_run, steps, keys, verbose=verbose, rows=rows, files=sources, ray=ray)
     print_notes(result["notes"] if result else ())

@@ -20,7 +20,7 @@ from rich.markup import escape
 from flows import validation
 from flows.cli import chat, clusters, compare_policies, curate, measure_policy, render, synthesize, taxonomy, worlds
 from flows.cli import config as cli_config
-from flows.cli.shared import ConfigFile, Debug, DryRunOfTraining, Families, ReadStore, StoreFolder, print_notes, run_or_plan
+from flows.cli.shared import ConfigFile, Debug, DryRunOfTraining, Families, ReadStore, StoreFolder, Verbose, print_notes, run_or_plan
 from flows.cli.terminal import OneLineErrors, handle_errors, out, print_text
 
 if TYPE_CHECKING:
@@ -72,12 +72,13 @@ def run(
     families: Families = None,
     ui: Annotated[bool, typer.Option("--ui", help="Open the run's page in Prefect's UI; the server stays until Ctrl-C.")] = False,
     dry_run: DryRunOfTraining = False,
+    verbose: Verbose = False,
     debug: Debug = False,
 ) -> None:
     """Run all steps: synthesise, curate, train and tag, evaluate, report.
 
     Without a configuration the command runs the sample. Run the same command again after a kill or stop, and it continues. After a
-    finished run it only shows the results again.
+    finished run it only shows the results again, with --verbose as tables.
 
     Examples:
 
@@ -92,7 +93,12 @@ def run(
             validation.check_funnel_engines(settings)
             validation.check_backends(settings)
         result = run_or_plan(
-            "pipeline:pipeline", settings, dry_run, ("synthesize", "haystack", "curate", "train", "tag", "report"), keep_ui=ui
+            "pipeline:pipeline",
+            settings,
+            dry_run,
+            ("synthesize", "haystack", "curate", "train", "tag", "report"),
+            verbose=verbose,
+            keep_ui=ui,
         )
         print_notes((*result["synthesize"]["notes"], *result["synthesize"]["alarms"], *result["curate"]["notes"]) if result else ())
 
@@ -105,7 +111,13 @@ app.command(rich_help_panel="Pipeline")(measure_policy.tag)
 
 
 @app.command(rich_help_panel="Pipeline")
-def train(config: ConfigFile = None, store: StoreFolder = None, dry_run: DryRunOfTraining = False, debug: Debug = False) -> None:
+def train(
+    config: ConfigFile = None,
+    store: StoreFolder = None,
+    dry_run: DryRunOfTraining = False,
+    verbose: Verbose = False,
+    debug: Debug = False,
+) -> None:
     """Train the stages on a curated store, by default seed SFT, second SFT and RL. Each policy is evaluated and must pass a gate.
 
     Examples:
@@ -119,7 +131,7 @@ def train(config: ConfigFile = None, store: StoreFolder = None, dry_run: DryRunO
         if not dry_run:
             validation.check_has_tasks(settings)
             validation.check_backends(settings)
-        run_or_plan("train:train", settings, dry_run, ("train",), ("certainty", "ladder", "facets"))
+        run_or_plan("train:train", settings, dry_run, ("train",), ("certainty", "ladder", "facets"), verbose=verbose)
 
 
 app.command(rich_help_panel="Pipeline")(measure_policy.evaluate)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from flows import validation
-from flows.cli.shared import LANGUAGE_MODELS, ConfigFile, Debug, DryRun, MaxTokens, MaxUsd, StoreFolder, UsdPerMillion, run_or_plan
+from flows.cli.shared import LANGUAGE_MODELS, ConfigFile, Debug, DryRun, MaxTokens, MaxUsd, StoreFolder, UsdPerMillion, Verbose, run_or_plan
 from flows.cli.terminal import handle_errors
 
 PolicyNamed = Annotated[
@@ -36,6 +36,7 @@ def tag(
     max_usd: MaxUsd = None,
     usd_per_million: UsdPerMillion = None,
     dry_run: DryRun = False,
+    verbose: Verbose = False,
     debug: Debug = False,
 ) -> None:
     """Tag every task by difficulty and, if a policy is named or promoted, by measured certainty (8 to 16 rollouts per task).
@@ -56,7 +57,8 @@ def tag(
         if not dry_run:
             validation.check_has_tasks(settings)
             validation.check_policy(settings, policy, or_none=True)
-        run_or_plan("tag:tag", settings, dry_run, ("tag",), ("difficulty", "certainty", "priors", "flips"), policy=policy, again=again)
+        keys = ("difficulty", "certainty", "priors", "flips")
+        run_or_plan("tag:tag", settings, dry_run, ("tag",), keys, verbose=verbose, policy=policy, again=again)
 
 
 def evaluate(
@@ -68,6 +70,7 @@ def evaluate(
     max_usd: MaxUsd = None,
     usd_per_million: UsdPerMillion = None,
     dry_run: DryRun = False,
+    verbose: Verbose = False,
     debug: Debug = False,
 ) -> None:
     """Measure a policy on the held-out tasks, in and out of distribution, with 95 % intervals.
@@ -85,4 +88,4 @@ def evaluate(
         settings = validation.set_engine_limits(validation.read_config(config, store), limits)
         if not dry_run:
             validation.check_policy(settings, policy)
-        run_or_plan("evaluate:evaluate", settings, dry_run, ("evaluate",), ("ladder", "facets"), policy=policy)
+        run_or_plan("evaluate:evaluate", settings, dry_run, ("evaluate",), ("ladder", "facets"), verbose=verbose, policy=policy)

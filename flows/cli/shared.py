@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -69,6 +69,7 @@ UsdPerMillion = Annotated[
         "--usd-per-million", metavar="IN OUT", help="Price of a million prompt and answer tokens.", rich_help_panel=LANGUAGE_MODELS
     ),
 ]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print all tables at the end; the report has them too.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and Prefect's own log.")]
 
 
@@ -79,36 +80,49 @@ def run_or_plan(
     steps: tuple[str, ...],
     keys: tuple[str, ...] = (),
     *,
+    verbose: bool = False,
     rows: int | None = None,
     keep_ui: bool = False,
     **parameters: Any,
 ) -> Any:
-    """Run a flow, print its tables and return its result. With `dry_run`, print the plan of `steps` and return None.
+    """Run a flow, print what came out of it, and return its result. With `dry_run`, print the plan of `steps` and return None.
 
     flow: `module:function`, as in `run_flow`.
-    keys: keys of the tables to print; empty: all.
+    keys: keys of the tables to print if `verbose`; empty: all.
     rows: number of query rows for the plan; None: the number of generated queries.
     parameters: further arguments of the flow.
     """
-    if dry_run:
-        from flows.dry_run import list_needs, plan, write_rendered
-        from flows.summary_tables import print_table
+    from flows.dry_run import plan, schedule
+    from flows.summary_tables import print_table
 
-        print_table(plan(settings, steps, rows, parameters.get("policy"), parameters.get("again", 0)), out)
-        for line in list_worlds(settings, steps):
-            print_text(line)
-        if "train" in steps:
-            for line in list_needs(settings):
-                print_text(line)
-            if (folder := write_rendered(settings)) is not None:
-                print_text(f"what the backends would hand over: {folder}")
+    planned = plan(settings, steps, rows, parameters.get("policy"), parameters.get("again", 0))
+    if dry_run:
+        print_table(planned, out)
+        _print_needs(settings, steps)
         return None
     from flows.runtime.run_flow import run_flow
 
-    def show(link: str) -> None:
-        print_results(settings, link, keys)
+    def show(result: Any, link: str) -> None:
+        print_results(settings, link, steps, keys if verbose else None, policy=result.get("policy"))
 
-    return run_flow(flow, settings, out, opening=list_worlds(settings, steps), show=show, keep_ui=keep_ui, **parameters)
+    if len(planned.rows) > 1:
+        print_table(planned, out)
+    opening = list_worlds(settings, steps)
+    return run_flow(flow, settings, out, opening=opening, show=show, plan=schedule(settings, steps, rows), keep_ui=keep_ui, **parameters)
+
+
+def _print_needs(settings: Config, steps: tuple[str, ...]) -> None:
+    """Print that nothing was done, the worlds of a run, and what its training needs and would hand over."""
+    from flows.dry_run import list_needs, write_rendered
+
+    print_text("nothing was done", style="dim")
+    for line in list_worlds(settings, steps):
+        print_text(line)
+    if "train" in steps:
+        for line in list_needs(settings):
+            print_text(line)
+        if (folder := write_rendered(settings)) is not None:
+            print_text(f"what the backends would hand over: {folder}")
 
 
 def list_worlds(settings: Config, steps: Iterable[str]) -> list[str]:
@@ -135,20 +149,31 @@ def print_focus(step: str, settings: Config) -> None:
         print_table(table, out)
 
 
-def print_results(settings: Config, link: str, keys: tuple[str, ...]) -> None:
-    """Print the tables of the store, its paths, and a command that queries its tags."""
+def print_results(settings: Config, link: str, steps: Sequence[str], keys: Sequence[str] | None, *, policy: str | None = None) -> None:
+    """Print what came out of these steps in sentences, the commands that come next, and where everything is.
+
+    keys: keys of the tables to print before; empty: all; None: no table.
+    policy: id of the policy that was measured.
+    """
+    from flows.endings import ending
     from flows.summary_tables import print_table, tables, tags_command
     from storage.store import Store
 
     store = Store(settings.store)
-    for table in tables(store):
+    for table in tables(store) if keys is not None else []:
         if not keys or table.key in keys:
             print_table(table, out)
+    last = ending(store, settings, steps, policy)
     out.print()
-    print_text(f"store        {settings.store}  (content hash {store.content_hash()[:16]})")
+    for sentence in last.sentences:
+        out.print(sentence, markup=False, highlight=False)
+    out.print()
+    for what, command in last.commands:
+        print_text(f"{what:<12} {command}")
     if settings.report.exists():
-        print_text(f"report       {settings.report}")
-    if not keys or "certainty" in keys:
-        print_text(f"the tags     {tags_command(settings.store)}")
+        print_text(f"{'the report':<12} {settings.report}")
+    print_text(f"{'the store':<12} {settings.store}  (content hash {store.content_hash()[:16]})")
+    if keys is not None and (not keys or "certainty" in keys):
+        print_text(f"{'the tags':<12} {tags_command(settings.store)}")
     if link:
-        print_text(f"Prefect run  {link}", style="dim")
+        print_text(f"{'Prefect run':<12} {link}", style="dim")

@@ -18,6 +18,7 @@ from flows.cli.shared import (
     MaxUsd,
     StoreFolder,
     UsdPerMillion,
+    Verbose,
     print_focus,
     print_notes,
     run_or_plan,
@@ -92,6 +93,7 @@ def synthesize(
     usd_per_million: UsdPerMillion = None,
     preview: PreviewOf = None,
     dry_run: DryRun = False,
+    verbose: Verbose = False,
     debug: Debug = False,
 ) -> None:
     """Build blueprints from the worlds' tools and simulate them as verified trajectories.
@@ -118,10 +120,10 @@ def synthesize(
         limits = {"max_tokens": max_tokens, "max_usd": max_usd, "usd_per_million": usd_per_million}
         options = {name: value for name, value in (roles | limits).items() if value is not None}
         settings = validation.set_synthesis_options(validation.read_config(config, store), worlds or [], tools, accepted, options)
-        _run(validation.set_focus(settings, focus is not None), preview, dry_run)
+        _run(validation.set_focus(settings, focus is not None), preview, dry_run, verbose)
 
 
-def _run(settings: Config, preview: int | None, dry_run: bool) -> None:
+def _run(settings: Config, preview: int | None, dry_run: bool, verbose: bool) -> None:
     """Run the synthesis, hold the first conversations to estimate its cost, or print its plan."""
     print_focus("synthesize", settings)
     if not dry_run:
@@ -129,7 +131,8 @@ def _run(settings: Config, preview: int | None, dry_run: bool) -> None:
     if preview is not None:
         _print_preview(_run_preview(settings, preview), has_price=any(settings.synthesize.roles.usd_per_million))
         return
-    result = run_or_plan("synthesize:synthesize", settings, dry_run, ("synthesize",), ("rounds", "outcomes", "diversity"))
+    keys = ("rounds", "outcomes", "diversity")
+    result = run_or_plan("synthesize:synthesize", settings, dry_run, ("synthesize",), keys, verbose=verbose)
     print_notes((*result["notes"], *result["alarms"]) if result else ())
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
+
+from flows.runtime.time_left import Planned, TimeLeft
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -89,10 +91,21 @@ def show_with(display: Display) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def show_on_console(console: Console) -> Iterator[None]:
-    """Show progress as bars if `console` is a terminal, else as plain lines."""
+def show_on_console(console: Console, plan: Sequence[Planned] = ()) -> Iterator[None]:
+    """Show progress as bars if `console` is a terminal, else as plain lines; with a plan, after each of its steps the time that is left."""
+
+    def write(line: str) -> None:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)  # `print` goes to Prefect's log
+
+    time_left = TimeLeft(plan, write)
     if not console.is_terminal:
-        with show_with(LineDisplay(lambda line: console.print(line, markup=False, soft_wrap=True))):  # `print` goes to Prefect's log
+        lines = LineDisplay(write)
+
+        def show_lines(label: str, done: int, total: int, note: str = "", /) -> None:
+            time_left(label, done, total, note)
+            lines(label, done, total, note)
+
+        with show_with(show_lines):
             yield
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -104,6 +117,7 @@ def show_on_console(console: Console) -> Iterator[None]:
         starts: dict[str, float] = {}
 
         def show(label: str, done: int, total: int, note: str = "", /) -> None:
+            time_left(label, done, total, note)
             if label not in bars:
                 bars[label] = progress.add_task(label, total=total or None)
                 starts[label] = time.monotonic()

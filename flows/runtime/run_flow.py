@@ -21,6 +21,7 @@ from flows.runtime.progress import show_on_console
 from flows.runtime.run_records import add_record, describe_others, open_page, page_of
 from flows.runtime.server import client_environment, home, is_healthy, named_server, own_server
 from flows.runtime.store_lock import hold_store, notes_folder
+from flows.runtime.time_left import Planned
 from storage.errors import BadInput
 
 if TYPE_CHECKING:
@@ -73,8 +74,9 @@ def run_flow(
     config: Config,
     console: Console,
     *,
-    show: Callable[[str], None],
+    show: Callable[[Any, str], None],
     opening: Sequence[str] = (),
+    plan: Sequence[Planned] = (),
     keep_ui: bool = False,
     **parameters: Any,
 ) -> Any:
@@ -82,9 +84,10 @@ def run_flow(
 
     Args:
         name: `module:function`.
-        show: called after the flow, with the place where Prefect recorded the run: its page on the server of PREFECT_API_URL, else the
-            folder of the project's own server, which ends with this call.
+        show: called after the flow, with its result and the place where Prefect recorded the run: its page on the server of
+            PREFECT_API_URL, else the folder of the project's own server, which ends with this call.
         opening: lines to print when the flow begins.
+        plan: its steps, to say after each how long the later ones will take.
         keep_ui: print the run's page at the start and open it in a browser; keep the server open after the flow, until Ctrl-C.
         parameters: further arguments of the flow.
 
@@ -117,13 +120,13 @@ def run_flow(
             for line in opening:
                 console.print(line, style="dim", markup=False, soft_wrap=True)
             try:
-                with show_on_console(console):
+                with show_on_console(console, plan):
                     result = flow.with_options(on_running=[*flow.on_running_hooks, write_run_id])(config, **parameters)
             finally:
                 run_id = json.loads(run_file.read_text())["flow_run_id"] if run_file.exists() else ""
                 link = page_of(url, run_id) if run_id else ""
                 run_file.unlink(missing_ok=True)
-            show(link if external_url else f"recorded in {folder}; `headrace up` in {folder.parent} shows it")
+            show(result, link if external_url else f"recorded in {folder}; `headrace up` in {folder.parent} shows it")
         if keep_ui:
             _keep_open(console, link, is_own=external_url is None)
     return result

@@ -16,6 +16,9 @@ import polars as pl
 from storage.releases.lineage_graph import LATEST_POLICY_SQL, POLICY_NAME, chain_sql
 from storage.store import Store
 
+KINDS = {"act": "acts", "look-up": "look-ups", "refusal": "refusals"}
+"""Values of facet `kind`, and their plurals. A headline gives the rate of each: one average would hide that refusals are learned first."""
+
 
 def read_measurements(store: Store) -> pl.DataFrame:
     """Columns policy_id, policy (name of its stage or engine; with its id if the name is not unique), use, decoding, facet,
@@ -47,6 +50,15 @@ class FacetLine:
     def last(self) -> dict[str, Any]:
         """The value of the last policy that has one."""
         return next(cell for cell in reversed(self.cells) if cell is not None)
+
+
+def rates_by_kind(rows: pl.DataFrame) -> dict[tuple[str, str, str], dict[str, str]]:
+    """(policy_id, use, decoding) -> plural of a kind of task -> `0.21 of 60`: success, number of tasks."""
+    rates: dict[tuple[str, str, str], dict[str, str]] = {}
+    for row in rows.filter(facet="kind").to_dicts():
+        of = rates.setdefault((row["policy_id"], row["use"], row["decoding"]), dict.fromkeys(KINDS.values(), ""))
+        of[KINDS[row["facet_value"]]] = f"{row['rate']:.2f} of {row['tasks']}"
+    return rates
 
 
 def by_facet(rows: pl.DataFrame) -> list[FacetLine]:

@@ -18,7 +18,7 @@ from storage.releases.lineage_graph import IS_ENGINE, LATEST_POLICY_SQL, POLICY_
 from storage.report import charts
 from storage.report.charts import Chart
 from storage.report.controller_section import evolution
-from storage.report.evaluation_queries import by_facet, format_rate, parse_pass_k, read_measurements
+from storage.report.evaluation_queries import by_facet, format_rate, parse_pass_k, rates_by_kind, read_measurements
 from storage.report.funnel_section import funnel
 from storage.report.learning_curves import curves
 from storage.report.prior_queries import hardest_needs, prior_fits, read_priors
@@ -153,7 +153,7 @@ def ladder(store: Store, chart: Chart) -> Section:
     """The policies of the latest training in order, each with its last measurements and gate decision."""
     chain = chain_sql(LATEST_POLICY_SQL)
     every = read_measurements(store)
-    rows = every.filter(facet="all")
+    rows, kinds = every.filter(facet="all"), rates_by_kind(every)
     if rows.is_empty():
         return None
     gates = store.query(
@@ -165,7 +165,8 @@ def ladder(store: Store, chart: Chart) -> Section:
     )
     return {
         "chart": chart(charts.ladder_chart(rows)),
-        "rows": [_format_row(row) for row in rows.to_dicts()],
+        "rows": [_format_row(row) | {"kinds": kinds.get((row["policy_id"], row["use"], row["decoding"]), {})} for row in rows.to_dicts()],
+        "has_kinds": bool(kinds),
         "curves": curves(store, chart),
         "facets": _facet_tables(every),
         "gates": [row | {"checks": list(json.loads(row["checks"] or "{}").items())} for row in gates.to_dicts()],

@@ -29,8 +29,6 @@ from synth.worlds import WORLDS
 VERSION = 5
 RESAMPLES = 2000
 FACETS = ("kind", "world", "language", "difficulty", "mode", "intent")
-KINDS = ("act", "look-up", "refusal")
-"""Values of facet `kind`. Headline figures give the rate of each: one average would hide that refusals are learned first."""
 POWERS = (2, 4, 8)
 """The k of pass^k; pass^1 is the rate."""
 CODE_MODE = "code"
@@ -144,7 +142,7 @@ def facets(tasks: Sequence[Task]) -> pl.DataFrame:
 
 
 def task_kind(task: Task) -> str:
-    """One of `KINDS`."""
+    """A key of `storage.report.evaluation_queries.KINDS`."""
     if task.difficulty == -1 or task.success.refusal is not None:
         return "refusal"
     return "act" if task.success.changes else "look-up"

@@ -217,14 +217,15 @@ def test_paths_are_printed_unchanged(here: Path) -> None:
         assert (here / folder / "README.md").exists()
 
 
-def test_results_show_the_link_if_there_is_one(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_show_the_link_if_there_is_one_and_tables_if_they_are_wanted(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = Config(store=Path("o[/new]x") / "s")
     build_sample(settings.store)
-    print_results(settings, "", ())
+    print_results(settings, "", ("curate", "train"), None)
     shown = capsys.readouterr().out
-    assert f"store        {settings.store}  (content hash" in shown and "Prefect run" not in shown
-    print_results(settings, "http://127.0.0.1:9/runs/flow-run/1", ())
-    assert "Prefect run  http://127.0.0.1:9/runs/flow-run/1" in capsys.readouterr().out
+    assert f"the store    {settings.store}  (content hash" in shown and "Prefect run" not in shown and "rows in" not in shown
+    print_results(settings, "http://127.0.0.1:9/runs/flow-run/1", ("curate", "train"), ("funnel",))
+    shown = capsys.readouterr().out
+    assert "Prefect run  http://127.0.0.1:9/runs/flow-run/1" in shown and "rows in" in shown and "Certainty" not in shown
 
 
 def test_folders_that_cannot_be_created_are_bad_input(here: Path) -> None:

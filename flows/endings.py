@@ -1,0 +1,175 @@
+"""The last words of a command: what came out of it in sentences, and the commands that make sense next.
+
+One idea: every sentence is read from the store, so a resumed run, or a finished one that is called again, ends with the words of an
+undisturbed run.
+
+What it does not do: tables (`summary_tables.py`), or print (`cli/shared.py`).
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from flows.config import Config
+from storage.releases.lineage_graph import LATEST_POLICY_SQL, POLICY_NAME, PROMOTED_POLICY_SQL, chain_sql
+from storage.report.evaluation_queries import KINDS, read_measurements
+from storage.store import Store
+from storage.tables import CERTAINTY, LATEST_RUN
+from train.measure.promotions import read_promotions
+
+_REPEATS = "repeat another query"
+_UNREAD = "ask for nothing that a tool does"
+_SPARE = "were not needed beside those"
+_WHY_DROPPED = {
+    **dict.fromkeys(("exact", "near", "equal", "semantic"), _REPEATS),
+    **dict.fromkeys(("rules", "ground", "quality"), _UNREAD),
+    **dict.fromkeys(("pool", "coverage", "admission"), _SPARE),
+}
+"""Step of the funnel -> why it drops a row, in words."""
+_HELD_OUT = {"eval_in": "held-out tasks", "eval_out": "held-out tasks with needs that training does not have"}
+
+
+@dataclass(frozen=True)
+class Ending:
+    """sentences: what came out. commands: (what for, a command of a shell or a file to open)."""
+
+    sentences: tuple[str, ...]
+    commands: tuple[tuple[str, str], ...]
+
+
+def ending(store: Store, settings: Config, steps: Sequence[str], policy: str | None = None) -> Ending:
+    """The last words of a command that ran these steps of the pipeline. policy: the id of the policy that was measured."""
+    sentences = [
+        *(_synthesis(store) if "synthesize" in steps else ()),
+        *(_curation(store) if "curate" in steps else ()),
+        *(_training(store) if "train" in steps else ()),
+        *(_measurement(store, policy) if "evaluate" in steps else ()),
+        *(_certainty(store) if "tag" in steps else ()),
+    ]
+    return Ending(tuple(sentences), tuple(_commands(store, settings, steps)))
+
+
+# ---- sentences ---------------------------------------------------------------------------------------------------------
+
+
+def _synthesis(store: Store) -> list[str]:
+    run = LATEST_RUN.format(table="decisions")
+    tried, accepted = _row(store, f"SELECT count(*), count(*) FILTER (status = 'accepted') FROM decisions WHERE run = {run}")
+    return [f"Conversations: {accepted:,} accepted of {tried:,} tried; each was executed in its world and verified."] if tried else []
+
+
+def _curation(store: Store) -> list[str]:
+    steps = store.query(
+        f"SELECT step, rows_in, kept, dropped FROM funnel WHERE run = {LATEST_RUN.format(table='funnel')} ORDER BY position"
+    )
+    if steps.is_empty():
+        return []
+    rows, kept = steps["rows_in"][0], steps["kept"][-1]
+    dropped: Counter[str] = Counter()
+    for step, count in steps.select("step", "dropped").iter_rows():
+        dropped[_WHY_DROPPED.get(step, "failed another check")] += count
+    reasons = ", ".join(f"{count:,} {why}" for why, count in dropped.most_common() if count)
+    share = f" (1 in {rows / kept:,.0f})" if 0 < kept < rows else ""
+    return [f"Queries: {kept:,} kept of {rows:,}{share}. Of the others, {reasons}." if reasons else f"Queries: {kept:,} kept of {rows:,}."]
+
+
+def _training(store: Store) -> list[str]:
+    measured = read_measurements(store).filter(pl.col("decoding") == "sampled")
+    trained = set(store.query(f"{chain_sql(LATEST_POLICY_SQL)} SELECT policy_id FROM trained")["policy_id"])
+    measured = measured.filter(pl.col("policy_id").is_in(trained))
+    sentences: list[str] = []
+    for use, what in _HELD_OUT.items():
+        rows = measured.filter(use=use, facet="all")
+        if rows.height:
+            rates = " -> ".join(f"{row['policy']} {_percent(row['rate'])}" for row in rows.to_dicts())
+            sentences.append(f"Solved of {rows['tasks'][-1]:,} {what}{'' if sentences else ' (sampled)'}: {rates}.")
+    if sentences:
+        last = measured["policy_id"][-1]
+        sentences += _kinds(measured.filter(policy_id=last))
+    return [*sentences, *(f"{promotion.describe()}." for promotion in read_promotions(store)[-1:])]
+
+
+def _measurement(store: Store, policy: str | None) -> list[str]:
+    measured = read_measurements(store).filter((pl.col("decoding") == "sampled") & (pl.col("policy_id") == policy))
+    sentences = []
+    for row in measured.filter(facet="all").to_dicts():
+        if row["use"] in _HELD_OUT:
+            interval = f" (95 %: {100 * row['low']:.0f} to {100 * row['high']:.0f})" if row["low"] is not None else ""
+            sentences.append(
+                f"{row['policy']} solves {_percent(row['rate'])} of {row['tasks']:,} {_HELD_OUT[row['use']]}{interval}, sampled."
+            )
+    return [*sentences, *_kinds(measured)]
+
+
+def _kinds(measured: pl.DataFrame) -> list[str]:
+    """The success of one policy by kind of task, on the first held-out set that has kinds."""
+    rows = measured.filter(facet="kind").filter(pl.col("use") == pl.col("use").min())
+    by_kind = {row["facet_value"]: row for row in rows.to_dicts()}
+    shown = [f"{words} {_percent(by_kind[kind]['rate'])} of {by_kind[kind]['tasks']:,}" for kind, words in KINDS.items() if kind in by_kind]
+    return [f"{rows['policy'][0]} by kind of task: {', '.join(shown)}."] if shown else []
+
+
+def _certainty(store: Store) -> list[str]:
+    found = store.query(
+        f"""WITH last AS (SELECT policy_id FROM tags JOIN parts USING (part_id) WHERE region IS NOT NULL AND purpose = 'probe'
+              ORDER BY committed_at DESC, policy_id LIMIT 1)
+            SELECT coalesce({POLICY_NAME}, policy_id) AS policy, region, count(*) AS tasks
+            FROM {CERTAINTY} t JOIN last USING (policy_id) LEFT JOIN policies p USING (policy_id) LEFT JOIN stages s USING (stage_id)
+            WHERE purpose = 'probe' GROUP BY ALL"""
+    )
+    if found.is_empty():
+        return []
+    of = dict(found.select("region", "tasks").iter_rows())
+    always, mostly, sometimes, never = (of.get(region, 0) for region in ("mastered", "certain", "uncertain", "out_of_reach"))
+    return [
+        f"Of {found['tasks'].sum():,} probed tasks {found['policy'][0]} solves {always:,} always, {mostly:,} mostly, "
+        f"{sometimes:,} sometimes (RL learns from these) and {never:,} never."
+    ]
+
+
+def _percent(rate: float) -> str:
+    return f"{100 * rate:.0f} %"
+
+
+# ---- commands ----------------------------------------------------------------------------------------------------------
+
+
+def _commands(store: Store, settings: Config, steps: Sequence[str]) -> list[tuple[str, str]]:
+    here = f"--store {shlex.quote(str(settings.store))}"
+    promoted = _first(store, PROMOTED_POLICY_SQL)
+    if "train" in steps:
+        commonest = _first(store, "SELECT world FROM tasks GROUP BY world ORDER BY count(*) DESC, world LIMIT 1")
+        world = commonest if commonest in settings.train.worlds else settings.train.worlds[0]
+        failed = _first(
+            store,
+            f"""SELECT rollout_id FROM rollouts WHERE reward = 0 AND purpose = 'eval_in' AND policy_id = ({LATEST_POLICY_SQL})
+                ORDER BY rollout_id LIMIT 1""",
+        )
+        talk = [("talk to it", f"headrace chat --policy latest --world {world} {here}")] if promoted else []
+        return [*talk, *([("a failure", f"headrace explain {failed} {here}")] if failed else [])]
+    if "synthesize" in steps:
+        one = _first(store, "SELECT trajectory_id FROM trajectories JOIN parts USING (part_id) ORDER BY committed_at DESC, 1 LIMIT 1")
+        read = [("read one", f"headrace explain {one} {here}")] if one else []
+        return [*read, ("train on them", f"headrace train {here}"), ("or export", f"headrace export {here} --out training_set/")]
+    if "curate" in steps:
+        one = _first(store, f"SELECT query_id FROM verdicts WHERE kept AND run = {LATEST_RUN.format(table='funnel')} ORDER BY 1 LIMIT 1")
+        has_conversations = _first(store, "SELECT trajectory_id FROM trajectories LIMIT 1") is not None
+        then = ("train on them", f"headrace train {here}") if has_conversations else ("conversations", f"headrace synthesize {here}")
+        return [*([("why this one", f"headrace explain {one} {here}")] if one else []), then]
+    if "tag" in steps and promoted:
+        return [("more of what it fails at", f"headrace synthesize --focus failures {here}")]
+    return []
+
+
+def _row(store: Store, sql: str) -> tuple[int, ...]:
+    return store.query(sql).row(0)
+
+
+def _first(store: Store, sql: str) -> str | None:
+    rows = store.query(sql)
+    return None if rows.is_empty() else str(rows.item(0, 0))

@@ -1,0 +1,76 @@
+"""The last words of a command: sentences from the store, kinds of tasks apart, a gain within noise called that, and commands that exist."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from typer.testing import CliRunner
+
+from flows.cli.main import app
+from flows.config import Config
+from flows.endings import ending
+from storage.store import Store, part_id
+from storage.tables import TABLES
+from tests.storage.conftest import build_sample
+from tests.storage.report.test_evaluation_queries import evaluated
+
+ALL = ("synthesize", "haystack", "curate", "train", "tag", "report")
+
+
+def said(store: Store, *steps: str, policy: str | None = None) -> str:
+    return " ".join(ending(store, Config(store=store.root), steps, policy).sentences)
+
+
+def test_a_whole_run_ends_with_a_sentence_on_each_of_its_parts(tmp_path: Path) -> None:
+    store = build_sample(tmp_path / "store").store
+    words = said(store, *ALL)
+    assert "accepted of" in words and "kept of" in words and "probed tasks" in words, words
+    assert "Solved of" in words and "sft1" in words and " -> sft2" in words and " %" in words
+    assert "promoted" in words
+
+
+def test_the_kinds_of_tasks_stand_apart(tmp_path: Path) -> None:
+    """Given a policy that is good at refusing alone, then its sentence says so."""
+    store = build_sample(tmp_path / "store").store
+    kinds = [("act", 0.1, 60), ("look-up", 0.25, 40), ("refusal", 0.9, 20)]
+    rows = [{"facet": "kind", "facet_value": kind, "rate": rate, "tasks": tasks} for kind, rate, tasks in kinds]
+    evaluated(store, "kinds", {"facet": "all", "facet_value": "all", "tasks": 120}, *rows)
+    expected = "sft2 by kind of task: acts 10 % of 60, look-ups 25 % of 40, refusals 90 % of 20."
+    assert expected in said(store, "train") and expected in said(store, "evaluate", policy="policy-2")
+    assert "sft2 solves 30 % of 120 held-out tasks (95 %: 20 to 40), sampled." in said(store, "evaluate", policy="policy-2")
+
+
+def test_reasons_of_the_funnel_are_words_and_add_up(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    columns = TABLES["funnel"].columns
+    steps = [("near", 1000, 400), ("ground", 400, 150), ("coverage", 150, 10)]
+    rows: list[dict[str, Any]] = [
+        dict.fromkeys(columns)
+        | {"run": "r", "position": at, "step": step, "rows_in": before, "kept": kept, "dropped": before - kept, "seconds": 1.0}
+        for at, (step, before, kept) in enumerate(steps)
+    ]
+    store.commit([store.write("funnel", part_id("funnel", ["r"], {}, 1), pl.DataFrame(rows, schema=columns))])
+    assert said(store, "curate") == (
+        "Queries: 10 kept of 1,000 (1 in 100). Of the others, 600 repeat another query, 250 ask for nothing that a tool does, "
+        "140 were not needed beside those."
+    )
+
+
+def test_the_next_commands_are_commands_and_name_ids_of_the_store(tmp_path: Path) -> None:
+    store = build_sample(tmp_path / "a store").store
+    for steps in (ALL, ("synthesize",), ("curate",), ("tag",)):
+        commands = ending(store, Config(store=store.root), steps).commands
+        assert commands, steps
+        for what, command in commands:
+            words = shlex.split(command)
+            assert words[0] == "headrace" and str(store.root) in words, what
+            if words[1] == "explain":
+                shown = CliRunner().invoke(app, words[1:])
+                assert shown.exit_code == 0 and words[2] in shown.output, shown.output
+
+
+def test_an_empty_store_says_nothing(tmp_path: Path) -> None:
+    assert said(Store(tmp_path / "none"), *ALL, "evaluate") == ""
