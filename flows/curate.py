@@ -17,8 +17,8 @@ from flows.runtime.progress import report
 from flows.runtime.ray_executor import ray_executor
 from flows.runtime.run_names import curation_name, current_run_name, rename_run
 from flows.runtime.store_lock import work_on_store
-from flows.summary_tables import difficulty
-from flows.summary_tables import funnel as funnel_table
+from flows.summaries.summary_tables import difficulty
+from flows.summaries.summary_tables import funnel as funnel_table
 from storage.store import Store
 from synth.haystack import generate
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from flows.config import Config
 from flows.runtime.time_left import Planned, duration
-from flows.summary_tables import Table
+from flows.summaries.summary_tables import Table
 from flows.validation import stage_needs
 from synth.rollouts.episode import MAX_TURNS
 from train.config import CascadeConfig

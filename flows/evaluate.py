@@ -12,7 +12,7 @@ from flows.runtime.artifacts import publish_report, publish_table
 from flows.runtime.progress import report
 from flows.runtime.run_names import current_run_name
 from flows.runtime.store_lock import work_on_store
-from flows.summary_tables import facets, ladder
+from flows.summaries.summary_tables import facets, ladder
 from storage.store import Store
 
 

@@ -16,7 +16,7 @@ from flows.runtime.artifacts import publish_report, publish_table
 from flows.runtime.progress import report
 from flows.runtime.run_names import current_run_name
 from flows.runtime.store_lock import work_on_store
-from flows.summary_tables import certainty, facets, forgetting, ladder
+from flows.summaries.summary_tables import certainty, facets, forgetting, ladder
 from storage.store import Store
 from train import cascade
 from train.backends.base import Backend, run_stage

@@ -89,7 +89,7 @@ def list_(
     Example: headrace clusters list --store runs/tools/store --domain "Travel & Maps"
     """
     with handle_errors(debug):
-        from flows.summary_tables import Table, print_table
+        from flows.summaries.summary_tables import Table, print_table
         from synth.clusters.cluster_store import read_clusters
 
         clusters = validation.require_clusters(read_clusters(validation.open_store(None, store), domain=domain), domain)

@@ -15,7 +15,7 @@ from flows.cli.shared import Debug
 from flows.cli.terminal import handle_errors, out, print_text
 
 if TYPE_CHECKING:
-    from flows.summary_tables import Table
+    from flows.summaries.summary_tables import Table
     from storage.store import Store
     from train.measure.bfcl import Session
     from train.measure.compare import Comparison, Difference
@@ -69,7 +69,7 @@ def compare(
     """
     with handle_errors(debug):
         from flows import validation
-        from flows.summary_tables import print_table
+        from flows.summaries.summary_tables import print_table
         from train.measure.compare import compare
 
         stores = [validation.open_store(None, path) for path in store] if store else [validation.open_store(None, None)]
@@ -154,7 +154,7 @@ def _write_sessions(path: Path, sessions: Sequence[Session]) -> None:
 
 
 def _print_accuracies(name: str, sessions: Sequence[Session]) -> None:
-    from flows.summary_tables import Table, print_table
+    from flows.summaries.summary_tables import Table, print_table
     from storage.report.evaluation_queries import format_rate
     from train.measure.bfcl import accuracies
 
@@ -193,7 +193,7 @@ def _parts(comparison: Comparison) -> Iterator[tuple[str, list[Difference]]]:
 
 
 def _table(title: str, differences: Sequence[Difference], first: str, second: str) -> Table:
-    from flows.summary_tables import Table
+    from flows.summaries.summary_tables import Table
     from storage.conversation import mode_in_words
 
     rows = []

@@ -93,7 +93,7 @@ def run_or_plan(
     parameters: further arguments of the flow.
     """
     from flows.dry_run import plan, schedule
-    from flows.summary_tables import print_table
+    from flows.summaries.summary_tables import print_table
 
     planned = plan(settings, steps, rows, parameters.get("policy"), parameters.get("again", 0))
     if dry_run:
@@ -142,8 +142,8 @@ def print_focus(step: str, settings: Config) -> None:
     """Print the shares that `synthesize` or `curate` aims at if the configuration focuses on failures. Raises BadInput without a probe."""
     if (settings.synthesize.evolution.focus_weight if step == "synthesize" else settings.curate.coverage.focus) == 0:
         return
-    from flows.summary_tables import print_table
-    from flows.targeting_tables import curation_focus_tables, synthesis_focus_tables
+    from flows.summaries.summary_tables import print_table
+    from flows.summaries.targeting_tables import curation_focus_tables, synthesis_focus_tables
 
     for table in synthesis_focus_tables(settings) if step == "synthesize" else curation_focus_tables(settings):
         print_table(table, out)
@@ -155,8 +155,8 @@ def print_results(settings: Config, link: str, steps: Sequence[str], keys: Seque
     keys: keys of the tables to print before; empty: all; None: no table.
     policy: id of the policy that was measured.
     """
-    from flows.endings import ending
-    from flows.summary_tables import print_table, tables, tags_command
+    from flows.summaries.endings import ending
+    from flows.summaries.summary_tables import print_table, tables, tags_command
     from storage.store import Store
 
     store = Store(settings.store)

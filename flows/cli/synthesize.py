@@ -148,7 +148,7 @@ def _run_preview(settings: Config, proposals: int) -> Preview:
 
 
 def _print_preview(result: Preview, *, has_price: bool) -> None:
-    from flows.summary_tables import Table, print_table
+    from flows.summaries.summary_tables import Table, print_table
 
     def row(name: str, conversations: int, tokens: int, usd: float) -> dict[str, str]:
         return {

@@ -88,7 +88,7 @@ def versions(store: NewestStore = None, debug: Debug = False) -> None:
     """
     with handle_errors(debug):
         from filters.taxonomy.versions import versions as all_versions
-        from flows.summary_tables import Table, print_table
+        from flows.summaries.summary_tables import Table, print_table
 
         rows = [
             {

@@ -88,7 +88,7 @@ def list_(debug: Debug = False) -> None:
     Example: headrace worlds list
     """
     with handle_errors(debug):
-        from flows.summary_tables import Table, print_table
+        from flows.summaries.summary_tables import Table, print_table
         from synth.worlds import WORLDS
 
         rows = []

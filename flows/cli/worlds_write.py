@@ -160,7 +160,7 @@ def _print_estimate(estimate: Estimate) -> None:
 
 
 def _print_attempts(folder: SpecFolder) -> None:
-    from flows.summary_tables import Table, print_table
+    from flows.summaries.summary_tables import Table, print_table
 
     rows = [
         {

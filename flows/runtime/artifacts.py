@@ -10,7 +10,7 @@ from prefect.cache_policies import NO_CACHE
 
 from flows.config import Config
 from flows.runtime.events import is_inside_a_flow
-from flows.summary_tables import Table
+from flows.summaries.summary_tables import Table
 from storage.report.page import write_report
 from storage.store import Store
 

@@ -19,7 +19,7 @@ from filters.pipeline import STEPS, check
 from filters.step import BatchStep, SurveyStep, apply
 from filters.steps.selection.coverage import CoverageConfig
 from filters.steps.tool_load import DifficultyConfig
-from flows.summary_tables import funnel as funnel_table
+from flows.summaries.summary_tables import funnel as funnel_table
 from storage.errors import BadInput
 from storage.releases.explain import explain
 from storage.report.page import write_report

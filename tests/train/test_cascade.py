@@ -13,7 +13,7 @@ import train.measure.probe
 import train.policies
 from filters.certainty.certainty import DrawsConfig, RegionConfig
 from filters.certainty.route import RouteConfig
-from flows.summary_tables import certainty, flips
+from flows.summaries.summary_tables import certainty, flips
 from storage.errors import HeadraceError
 from storage.record_rows import tasks_frame
 from storage.records import Task

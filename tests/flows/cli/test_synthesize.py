@@ -51,7 +51,7 @@ def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield tmp_path / "served.jsonl"
 
 
-def _run_without_prefect(_flow: str, settings: Config, *_: object) -> object:
+def _run_without_prefect(_flow: str, settings: Config, *_: object, **__: object) -> object:
     return make_trajectories.fn(settings)
 
 

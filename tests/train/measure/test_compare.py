@@ -82,7 +82,9 @@ def test_a_gain_is_found_where_it_is_and_a_loss_beside_it(tasks: list[Task], tmp
     assert not same.is_clear and same.interval is not None and same.interval.low < 0 < same.interval.high
     assert (few.tasks, few.interval, few.is_clear) == (5, None, False) and few.second < few.first
     assert of(found).tasks == 105 and of(found).second - of(found).first == pytest.approx(of(found).by_seed[0])
-    assert {each.facet for each in found.differences} == {"all", "intent", "difficulty", "mode"}, "one world and one language: the total"
+    assert {each.facet for each in found.differences} == {"all", "kind", "intent", "difficulty", "mode"}, (
+        "one world and one language: the total"
+    )
     assert found.policies == (("policy-sft1-0", "policy-rl-0"),)
 
 

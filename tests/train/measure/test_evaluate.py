@@ -29,6 +29,7 @@ def random_rates(seed: int, mean: float, tasks: int = 200) -> dict[str, float]:
 
 TASKS = pl.DataFrame({"task_id": [f"t{index}" for index in range(200)]}).with_columns(
     intent=pl.when(pl.int_range(pl.len()) < 100).then(pl.lit("buy")).otherwise(pl.lit("close")),
+    kind=pl.when(pl.int_range(pl.len()) < 50).then(pl.lit("refusal")).otherwise(pl.lit("act")),
     mode=pl.when(pl.int_range(pl.len()) < 150).then(pl.lit("C>F")).otherwise(pl.lit("N")),
     world=pl.lit("retail"),
     language=pl.lit("en"),
@@ -132,6 +133,7 @@ def test_tasks_know_their_world_and_the_mode_of_their_plan():
     program = plain.model_copy(update={"plan": plain.plan.model_copy(update={"calls": (*plain.plan.calls, computed)})})
     found = facets([plain, chained, refusal, program])
     assert found["mode"].to_list() == ["C>F", "C>S>F", "N", "code"]
+    assert found["kind"].to_list() == ["look-up", "act", "refusal", "look-up"]
     assert set(found["world"]) == {"retail"} and found["intent"].to_list()[:3] == ["order_status", "buy_pick", "close_unnamed"]
 
 
@@ -139,6 +141,8 @@ def test_evaluation_rows_hold_all_and_every_facet():
     rows = evaluation_rows(rollouts(random_rates(3, 0.4)), TASKS, evaluation_id="e", policy_id="p", use="eval_in", decoding="sampled")
     assert rows.select("facet", "facet_value", "tasks").rows() == [
         ("all", "all", 200),
+        ("kind", "act", 150),
+        ("kind", "refusal", 50),
         ("world", "retail", 200),
         ("language", "en", 200),
         ("difficulty", "2", 200),

@@ -19,9 +19,9 @@ import pytest
 
 from benchmarks.mock_openai import MODEL
 from filters.certainty.certainty import DrawsConfig, RegionConfig, certainty
-from flows.summary_tables import certainty as certainty_table
-from flows.summary_tables import ladder
-from flows.summary_tables import priors as priors_table
+from flows.summaries.summary_tables import certainty as certainty_table
+from flows.summaries.summary_tables import ladder
+from flows.summaries.summary_tables import priors as priors_table
 from storage.errors import BadInput, HeadraceError
 from storage.record_rows import tasks_frame
 from storage.records import Outcome, Task

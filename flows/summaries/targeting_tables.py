@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from flows.config import Config
-from flows.summary_tables import Table
+from flows.summaries.summary_tables import Table
 from storage.store import Store
 from synth.blueprints.blueprint import Bands
 from synth.blueprints.cell import Cell

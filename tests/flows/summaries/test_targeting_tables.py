@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from flows import validation
 from flows.cli.main import app
 from flows.config import Config
-from flows.targeting_tables import curation_focus_tables, synthesis_focus_tables
+from flows.summaries.targeting_tables import curation_focus_tables, synthesis_focus_tables
 from storage.store import Store
 from synth.run.config import SynthesisConfig
 from synth.run.controller import EvolutionConfig

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 from rich.console import Console
 
-from flows import summary_tables
+from flows.summaries import summary_tables
 from storage.report.page import write_report
 from storage.report.sections import ladder
 from storage.store import Store, part_id
@@ -142,4 +142,4 @@ def test_facets_of_the_last_policy_stand_beside_earlier_policies(tmp_path: Path)
         ("intent", ["city", "retail"]),
     ]
     page = write_report(store, tmp_path / "report.html").read_text()
-    assert "By world, language, difficulty, reasoning mode and intent" in page and "pass^4 0.100 (0.050 to 0.150)" in page
+    assert "By kind, world, language, difficulty, reasoning mode and intent" in page and "pass^4 0.100 (0.050 to 0.150)" in page

@@ -153,7 +153,7 @@ def _commands(store: Store, settings: Config, steps: Sequence[str]) -> list[tupl
         talk = [("talk to it", f"headrace chat --policy latest --world {world} {here}")] if promoted else []
         return [*talk, *([("a failure", f"headrace explain {failed} {here}")] if failed else [])]
     if "synthesize" in steps:
-        one = _first(store, "SELECT trajectory_id FROM trajectories JOIN parts USING (part_id) ORDER BY committed_at DESC, 1 LIMIT 1")
+        one = _first(store, "SELECT trajectory_id FROM trajectories ORDER BY 1 LIMIT 1")
         read = [("read one", f"headrace explain {one} {here}")] if one else []
         return [*read, ("train on them", f"headrace train {here}"), ("or export", f"headrace export {here} --out training_set/")]
     if "curate" in steps:
