@@ -183,7 +183,7 @@ class Planner:
         Raises:
             PlanFailed: no slots fit the template, or the blueprint fails its checks.
         """
-        language: Language = "zh" if rng.random() < self.chinese_share else "en"
+        language = template.world.language_near("zh" if rng.random() < self.chinese_share else "en")
         is_perturbed = self.veiled_share > 0 and rng.random() < self.veiled_share
         perturbations = frozenset(rng.sample(PERTURBATIONS, rng.randint(1, 2)) if is_perturbed else ())
         is_usable = training_filter(self.is_allowed, template.world)

@@ -63,6 +63,8 @@ class SynthesisSetup:
         self._programs = {} if problem else config.programs
         self.code_share = config.code_share if self.code_domains and not problem else None
         self.notes: tuple[str, ...] = (f"run_python is not offered: no sandbox works here ({problem})",) if problem else ()
+        if config.chinese_share and not any("zh" in WORLDS[name].languages for name in self.worlds):
+            self.notes += ("every conversation is in English: no chosen world speaks Chinese, so `chinese_share` has no effect",)
         self.parameters = config.model_dump(mode="json", exclude={"tools", "roles"})
         self.parameters |= {"code_share": self.code_share or 0.0, "divisions": divisions.model_dump(mode="json")}
         self.writer = PartWriter(store, VERSION, self.versions)

@@ -173,10 +173,12 @@ class _StepResolver:
         if isinstance(spec, job_schema.TellStep):
             return self._tell_step(spec, place, path)
         if isinstance(spec, job_schema.RefuseStep):
-            for language in get_args(Language):
+            languages = self.domain.languages
+            for language in languages:
                 if refusal_reasons(spec.words[language]) != {spec.refuse}:
                     usual = REFUSALS[spec.refuse][language]
-                    self.add(f"{path}.words.{language}", f"does not name {spec.refuse.value!r} as the reason; say so, as: {usual}")
+                    where = f"{path}.words" + (f".{language}" if len(languages) > 1 else "")
+                    self.add(where, f"does not name {spec.refuse.value!r} as the reason; say so, as: {usual}")
             return Refuse(spec.refuse, spec.words)
         assert isinstance(spec, job_schema.AnswerStep)
         return self._answer_step(spec, step, path)

@@ -17,6 +17,7 @@ from synth.worlds.declarative.domain import Domain, Entity, Field, filter_name
 from synth.worlds.declarative.language import schema, spec_schema
 from synth.worlds.declarative.language.expression_types import PLAIN_TYPES, Type
 from synth.worlds.declarative.language.job_steps import JobResolver
+from synth.worlds.declarative.language.languages import word_form
 from synth.worlds.declarative.language.problems import SpecError, nearest
 from synth.worlds.declarative.language.read import Spec, read_spec
 from synth.worlds.declarative.language.resolve_actions import resolve_action
@@ -59,7 +60,7 @@ def _scalars_as_text(value: Any) -> Any:
 class _Resolver:
     def __init__(self, spec: Spec, is_worded: bool) -> None:
         self.spec, self.head, self.is_worded = spec, spec.head, is_worded
-        self.context = SpecContext(spec.head.today)
+        self.context = SpecContext(spec.head.today, spec.languages)
         self.entities, self.broken, self.add = self.context.entities, self.context.broken, self.context.add
 
     def run(self, digest: str) -> Domain:
@@ -94,7 +95,7 @@ class _Resolver:
             place += is_stored
         digits = spec.id.count("#")
         ids = tuple(f"{spec.id.rstrip('#')}{index:0{digits}d}" for index in range(spec.rows))
-        self.entities[name] = Entity(name, len(self.entities), spec, spec.plural or plural_of(spec.noun.en), fields, ids)
+        self.entities[name] = Entity(name, len(self.entities), spec, spec.plural or self._plural(spec.noun), fields, ids)
         if spec.called is not None:
             called = fields.get(spec.called)
             if called is None:
@@ -104,6 +105,9 @@ class _Resolver:
         if fields and not place:
             self.add(f"{path}.fields", "every field is derived; one at least must be stored")
 
+    def _plural(self, noun: Words) -> str:
+        return plural_of(noun.en) if "en" in self.spec.languages else noun.zh
+
     def _words(self, field: schema.FieldSpec, entity: str, key: str) -> Mapping[str, Words]:
         """The values of a choice or name, by canonical value."""
         if isinstance(field, schema.ChoiceField):
@@ -111,8 +115,15 @@ class _Resolver:
         if isinstance(field, schema.NameField):
             salt = f"{self.head.domain}/{entity}/{key}"
             names = field.values or (names_of(field.list, self.spec.entities[entity].rows, salt) if field.list is not None else ())
-            return {words.en: words for words in names}
+            return {words.en: words for words in map(self._spoken, names)}
         return {}
+
+    def _spoken(self, words: Words) -> Words:
+        """Words of the engine's own, in the languages of the spec."""
+        if len(self.spec.languages) > 1:
+            return words
+        text = words[self.spec.languages[0]]
+        return Words(en=text, zh=text)
 
     def _like_values(self, like: str, path: str) -> Mapping[str, Words]:
         """The values of a choice of another entity."""
@@ -140,9 +151,10 @@ class _Resolver:
         if similar is not None and similar.label is not None:
             return similar.label
         words = key.replace("_", " ")
-        if key not in _USUAL_LABELS and target is None:
-            self.add(f"{path}.label", f"is missing; what it is called in both languages, as: {words} / 中文")
-        return Words(en=words, zh=_USUAL_LABELS.get(key, words))
+        if key not in _USUAL_LABELS and target is None and "zh" in self.spec.languages:
+            form = f" in both languages, as: {words} / 中文" if "en" in self.spec.languages else " in Chinese"
+            self.add(f"{path}.label", f"is missing; what it is called{form}")
+        return self._spoken(Words(en=words, zh=_USUAL_LABELS.get(key, words)))
 
     def _check_names_differ(self) -> None:
         first_use: dict[tuple[str, str], str] = {}
@@ -243,7 +255,7 @@ class _Resolver:
             required = [slot for slot in spec.slots if slot not in spec.optional]
             self.context.check_requests(spec.says, spec.slots, required, "slot", path)
             if not spec.says and not self.is_worded:
-                self.add(f"{path}.says", "is missing; how people ask for it, as: english / 中文, with {slot} fields")
+                self.add(f"{path}.says", f"is missing; how people ask for it{word_form(self.spec.languages)}, with {{slot}} fields")
 
     def _check_size(self, domain: Domain) -> None:
         if len(self.entities) < spec_schema.MIN_ENTITIES:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from datetime import date
 from typing import Any
 
+from storage.records import Language
 from synth.worlds.declarative.domain import Entity, Field, Param
 from synth.worlds.declarative.language.expression_types import AlreadyReported, Attribute, Compiled, ExpressionError, Scope, Type
 from synth.worlds.declarative.language.expressions import compile_expression
@@ -25,13 +26,14 @@ class SpecContext:
     """What is known of a spec while it is resolved.
 
     today: the day that dates of the spec count from.
+    languages: of the spec.
     entities: by name; their expressions may still be missing.
     broken: names of entities, fields (`loan.due`) and parameters that have a reported problem.
     problems: everything wrong so far.
     """
 
-    def __init__(self, today: date) -> None:
-        self.today = today
+    def __init__(self, today: date, languages: tuple[Language, ...]) -> None:
+        self.today, self.languages = today, languages
         self.entities: dict[str, Entity] = {}
         self.broken: set[str] = set()
         self.problems: list[Problem] = []
@@ -54,8 +56,8 @@ class SpecContext:
     def check_requests(self, requests: Sequence[Words], names: Iterable[str], required: Iterable[str], subject: str, path: str) -> None:
         """Checks that request texts name every required parameter or slot and no unknown one."""
         for at, words in enumerate(requests):
-            for language in ("en", "zh"):
-                where = f"{path}.says[{at}].{language}"
+            for language in self.languages:
+                where = f"{path}.says[{at}]" + (f".{language}" if len(self.languages) > 1 else "")
                 if not _REQUEST.fullmatch(words[language]):
                     self.add(where, "brackets do not match; write parameters as {name}, what may be left out in [ ]")
                     continue
