@@ -161,6 +161,7 @@ def set_synthesis_options(
             "`world` (a world's name, or a domain spec's file), or look at them with `headrace clusters build`"
         )
     section = config.synthesize
+    worlds = _known_worlds(worlds)
     changes: dict[str, Any] = {}
     if worlds or tools is not None:
         changes |= {"worlds": tuple(worlds), "drills": _drills(config, worlds, accepted), "tools": tools}
@@ -301,12 +302,19 @@ def resolve_world(name_or_file: str) -> str:
 
 def resolve_worlds(options: list[str]) -> tuple[str, ...]:
     """The names of all worlds of the option `--world`, each once."""
+    from synth.worlds import names_in
+
+    return names_in(_known_worlds(options))
+
+
+def _known_worlds(options: list[str]) -> list[str]:
+    """The options `--world` as a configuration has them: names of worlds, and ranges of generated ones."""
     from pydantic import TypeAdapter, ValidationError
 
-    from synth.worlds import WorldRange, names_in
+    from synth.worlds import WorldRange
 
     try:
-        return names_in(TypeAdapter(list[WorldRange]).validate_python(options))
+        return TypeAdapter(list[WorldRange]).validate_python(options)
     except ValidationError as error:
         raise BadInput("; ".join(f"--world: {each['msg'].removeprefix('Value error, ')}" for each in error.errors())) from None
 

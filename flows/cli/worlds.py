@@ -56,7 +56,7 @@ def check(
     draws: Annotated[int, typer.Option("--n", metavar="N", min=1, help="Number of tasks drawn to measure the solvable share.")] = 200,
     debug: Debug = False,
 ) -> None:
-    """Print all problems of a spec, one per line. If it has none, print the compiled world with example requests.
+    """Print all problems of a spec, each once, first the likely cause of others. If it has none, print the compiled world with example requests.
 
     Exit code 2 if the spec cannot be compiled.
 
@@ -64,18 +64,18 @@ def check(
     """
     with handle_errors(debug):
         from synth.worlds.declarative.compile import compile_file
-        from synth.worlds.declarative.language.problems import SpecError
+        from synth.worlds.declarative.language.problems import SpecError, causes_of
         from synth.worlds.declarative.library_worlds import library_specs, world_of
 
         try:
             is_shipped = any(file.resolve() == path.resolve() for path in library_specs().values())
             world = world_of(file.stem) if is_shipped else compile_file(file)
         except SpecError as error:
-            for problem in error.problems:
-                print_text(str(problem))
-            print_text(
-                f"{file}: {len(error.problems)} problem{'s' if len(error.problems) > 1 else ''}; docs/worlds.md describes the language"
-            )
+            causes = causes_of(error.problems)
+            for line in (line for cause in causes for line in cause.lines()):
+                print_text(line)
+            first = "; mend the first one first" if len(causes) > 1 else ""
+            print_text(f"{file}: {len(causes)} problem{'s' if len(causes) > 1 else ''}{first}. docs/worlds.md describes the language")
             raise typer.Exit(2) from None
         _print_world(world, draws)
 
@@ -141,12 +141,14 @@ app.command("write")(write)
 def _print_world(world: type[SpecWorld], draws: int) -> None:
     from synth.tasks.assessment import assess
     from synth.worlds.declarative.intents.computing import ComputeIntent
+    from synth.worlds.declarative.language.languages import LANGUAGE_NAMES
     from synth.writing.shapes import shape_of
 
     domain = world.domain
     rules = sum(len(action.rules) for action in domain.spec.actions.values())
     rows = ", ".join(f"{entity.name} {entity.spec.rows}" for entity in domain.by_number)
     print_text(f"{world.name}: {domain.spec.head.about.en}")
+    print_text(f"languages {' and '.join(LANGUAGE_NAMES[language] for language in world.languages)}")
     print_text(f"entities  {len(domain.entities)} ({rows}), {sum(entity.spec.rows for entity in domain.by_number):,} rows")
     print_text(f"tools     {len(world.tools)}: {', '.join(tool.name for tool in world.tools)}")
     computing = sum(isinstance(intent, ComputeIntent) for intent in world.intents.values())

@@ -10,13 +10,14 @@ import random
 from collections.abc import Sequence
 
 from synth.worlds.base import Unsolvable
+from synth.worlds.declarative.admission_reasons import explain
 from synth.worlds.declarative.domain import Domain
 from synth.worlds.declarative.intents.acts import ActIntent
 from synth.worlds.declarative.intents.base import SpecIntent
 from synth.worlds.declarative.intents.questions import BestQuestion, CountQuestion, QuestionIntent
 from synth.worlds.declarative.intents.row_references import BestReference, OwnedReference, RowReference
 from synth.worlds.declarative.intents.spec_jobs import ScriptedIntent
-from synth.worlds.declarative.language.problems import Problem
+from synth.worlds.declarative.language.problems import ROOT, Problem
 from synth.worlds.declarative.state import State, fresh_state
 
 SEEDS = (0, 1, 2, 4)
@@ -76,21 +77,24 @@ def _problem(intent: SpecIntent, state: State, rng: random.Random, at: int, *, i
     return None
 
 
+_UNUSED = "no intent of the file can be done with it; let an intent `do` it, or leave it out"
+
+
 def problems_of(domain: Domain, intents: Sequence[SpecIntent], refused: dict[str, str]) -> list[Problem]:
     """The problems for which the spec is refused: a rule that forbids no task, an intent of the spec or an action that fits no rows."""
     problems = []
-    for intent in intents:
-        if isinstance(intent, ActIntent) and intent.against and intent.name in refused:
-            path = f"actions.{intent.act.name}.rules.{intent.against}"
-            reason = f"no task with this rule in the way ({refused[intent.name]}); let some rows break it while all else about them fits"
-            problems.append(Problem(path, reason))
-        if isinstance(intent, ScriptedIntent) and intent.name in refused:
-            problems.append(Problem(f"intents.{intent.name}", f"can hardly ever be done ({refused[intent.name]}); let more rows fit it"))
     admitted = [intent for intent in intents if intent.name not in refused]
     acts = {intent.act.name for intent in admitted if isinstance(intent, ActIntent) and not intent.against}
     acts |= {name for intent in admitted if isinstance(intent, ScriptedIntent) for name in intent.acts}
-    for name in domain.acts:
+    state = State(fresh_state(domain, SEEDS[0]))
+    for name, act in domain.acts.items():
         if name not in acts:
-            reason = refused.get(name, "it has no intent")
-            problems.append(Problem(f"actions.{name}", f"can hardly ever be done ({reason}); let more rows fit what it needs"))
+            what = f"can hardly ever be done: {explain(domain, act, state)}" if domain.spec.head.combined else _UNUSED
+            problems.append(Problem(f"actions.{name}", what, ROOT))
+    for intent in intents:
+        if isinstance(intent, ActIntent) and intent.against and intent.name in refused and intent.act.name in acts:
+            path = f"actions.{intent.act.name}.rules.{intent.against}"
+            problems.append(Problem(path, f"forbids no task: {explain(domain, intent.act, state, intent.against)}"))
+        if isinstance(intent, ScriptedIntent) and intent.name in refused:
+            problems.append(Problem(f"intents.{intent.name}", f"can hardly ever be done ({refused[intent.name]}); let more rows fit it"))
     return problems

@@ -17,6 +17,7 @@ BOTH: tuple[Language, ...] = ("en", "zh")
 LANGUAGE_NAMES: Mapping[Language, str] = {"en": "English", "zh": "Chinese"}
 SEPARATOR = " / "
 """Between the English and the Chinese half of words."""
+IN_BOTH = "write it in both languages, as: english / 中文, or say `languages: [en]` at the top for a world of English alone"
 
 _PLACEHOLDER = re.compile(r"\{[^{}]*\}|https?://\S+|\S+@\S+")
 _LATIN_WORD = re.compile(r"[A-Za-z][A-Za-z0-9'-]*")
@@ -75,10 +76,7 @@ def check_chinese(text: str, *, is_name: bool = False) -> None:
     if not english and not is_name and not has_chinese(text):
         english = [word for word in words if len(word) > 2 and word[1:].islower() and word.isalpha()]
     if english:
-        raise ValueError(
-            f"English in the Chinese words {text[:40]!r}: translate {english[0]!r}, "
-            "or write `languages: [en]` at the top for a world of English alone"
-        )
+        raise ValueError("the Chinese words contain English; translate it, or say `languages: [en]` at the top and write English alone")
 
 
 def check_english(text: str) -> None:
@@ -88,7 +86,7 @@ def check_english(text: str) -> None:
         ValueError: Chinese characters are in it.
     """
     if has_chinese(text):
-        raise ValueError(f"Chinese in the English words {text[:40]!r}: English comes first, as: english / 中文")
+        raise ValueError("the English words contain Chinese; English comes first, as: english / 中文")
 
 
 def word_form(languages: Sequence[Language]) -> str:

@@ -14,8 +14,8 @@ from pydantic import BaseModel, ValidationError
 
 from storage.records import Language
 from synth.worlds.declarative.language.job_schema import KIND_TYPES, STEP_TYPES, Answer, AnswerStep, Case, ChooseStep, IntentSpec, KindSpec
-from synth.worlds.declarative.language.languages import BOTH, chinese_places, languages_of, word_form
-from synth.worlds.declarative.language.problems import Problem, nearest
+from synth.worlds.declarative.language.languages import BOTH, IN_BOTH, chinese_places, languages_of, word_form
+from synth.worlds.declarative.language.problems import FOLLOWS, ROOT, USUAL, Problem, nearest
 from synth.worlds.declarative.language.schema import FIELD_TYPES, PARAM_TYPES, FieldSpec, ParamSpec
 from synth.worlds.declarative.language.spec_schema import (
     ActionSpec,
@@ -85,8 +85,8 @@ class Reader:
         self.languages = languages
         self.problems: list[Problem] = []
 
-    def add(self, path: str, text: str) -> None:
-        self.problems.append(Problem(path, text))
+    def add(self, path: str, text: str, rank: int = USUAL) -> None:
+        self.problems.append(Problem(path, text, rank))
 
     def part(self, model: type[Any], raw: Any, path: str) -> Any:
         """`raw` as a model; None after a problem was reported."""
@@ -114,9 +114,10 @@ class Reader:
         where = ".".join(filter(None, [path, *place])).replace(".[", "[")
         if error["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
             keys = _keys(model) if len(place) == 1 else ("en", "zh")
-            self.add(where, f"unknown key; {nearest(place[-1], keys)}")
+            self.add(where, f"unknown key; {nearest(place[-1], keys)}", ROOT)
         elif error["type"] == "missing":
-            self.add(where, f"is missing{_HINTS.get(place[-1], '').replace('{form}', word_form(self.languages))}")
+            hint = _HINTS.get(place[-1], "").replace("{form}", word_form(self.languages))
+            self.add(where, f"is missing{hint}", FOLLOWS)
         else:
             self.add(where, _message(error))
 
@@ -143,7 +144,7 @@ _MESSAGES = {
     "too_short": "none; give at least {min_length}",
     "dict_type": "write keys and values here, as key: value",
     "mapping_type": "write keys and values here, as key: value",
-    "dataclass_type": "write it in both languages, as: english / 中文",
+    "dataclass_type": IN_BOTH,
     "model_type": "write keys and values here, as key: value",
     "string_pattern_mismatch": "{value!r} does not look like that; one or two Chinese characters, e.g. 张",
     "literal_error": "{value!r} is none of {expected}",
@@ -256,7 +257,7 @@ def _read_typed(reader: Reader, types: Mapping[str, type[Strict]], raw: Any, pat
     if model is None:
         suggestions = [each for each in _TYPE_HINTS.get(str(raw["type"]).lower(), ()) if each.split()[0] in types]
         hint = f"write {' or '.join(suggestions)}" if suggestions else nearest(str(raw["type"]), types)
-        reader.add(f"{path}.type", f"no type {raw['type']!r}; {hint}")
+        reader.add(f"{path}.type", f"no type {raw['type']!r}; {hint}", ROOT)
         return None
     return reader.part(model, raw, path)
 

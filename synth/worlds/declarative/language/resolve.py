@@ -18,7 +18,7 @@ from synth.worlds.declarative.language import schema, spec_schema
 from synth.worlds.declarative.language.expression_types import PLAIN_TYPES, Type
 from synth.worlds.declarative.language.job_steps import JobResolver
 from synth.worlds.declarative.language.languages import word_form
-from synth.worlds.declarative.language.problems import SpecError, nearest
+from synth.worlds.declarative.language.problems import FOLLOWS, SpecError, nearest
 from synth.worlds.declarative.language.read import Spec, read_spec
 from synth.worlds.declarative.language.resolve_actions import resolve_action
 from synth.worlds.declarative.language.resolved_steps import Refuse, last_steps
@@ -152,8 +152,7 @@ class _Resolver:
             return similar.label
         words = key.replace("_", " ")
         if key not in _USUAL_LABELS and target is None and "zh" in self.spec.languages:
-            form = f" in both languages, as: {words} / 中文" if "en" in self.spec.languages else " in Chinese"
-            self.add(f"{path}.label", f"is missing; what it is called{form}")
+            self.add(f"{path}.label", f"is missing; what people call it{word_form(self.spec.languages)}")
         return self._spoken(Words(en=words, zh=_USUAL_LABELS.get(key, words)))
 
     def _check_names_differ(self) -> None:
@@ -259,21 +258,21 @@ class _Resolver:
 
     def _check_size(self, domain: Domain) -> None:
         if len(self.entities) < spec_schema.MIN_ENTITIES:
-            self.add("entities", f"{len(self.entities)} of them; a business needs at least {spec_schema.MIN_ENTITIES}")
+            self.add("entities", f"{len(self.entities)} of them; a business needs at least {spec_schema.MIN_ENTITIES}", FOLLOWS)
         rows = sum(entity.spec.rows for entity in self.entities.values())
         if rows < spec_schema.MIN_ROWS:
-            self.add("entities", f"{rows} rows in all; at least {spec_schema.MIN_ROWS} are needed: raise `rows`")
+            self.add("entities", f"{rows} rows in all; at least {spec_schema.MIN_ROWS} are needed: raise `rows`", FOLLOWS)
         tools = len(domain.acts) + sum(
             ("get" in entity.spec.tools) + ("search" in entity.spec.tools) + len(entity.owners()) for entity in self.entities.values()
         )
         if tools < spec_schema.MIN_TOOLS:
-            self.add("actions", f"{tools} tools in all; at least {spec_schema.MIN_TOOLS} are needed: add actions")
+            self.add("actions", f"{tools} tools in all; at least {spec_schema.MIN_TOOLS} are needed: add actions", FOLLOWS)
         rules = sum(len(action.rules) for action in self.spec.actions.values())
         rules += sum(
             isinstance(step, Refuse) and step.reason is RefusalReason.RULE for job in domain.jobs for step in last_steps(job.steps)
         )
         if rules < spec_schema.MIN_RULES:
-            self.add("actions", f"{rules} business rules; at least {spec_schema.MIN_RULES} are needed: add `rules` to actions")
+            self.add("actions", f"{rules} business rules; at least {spec_schema.MIN_RULES} are needed: add `rules` to actions", FOLLOWS)
         reading = {tool_name(entity) for entity in self.entities.values() for tool_name in (get_name, search_name)}
         for name in domain.acts:
             if name in reading or name == "run_python" or name.startswith("list_"):

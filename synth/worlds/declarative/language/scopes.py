@@ -15,7 +15,7 @@ from storage.records import Language
 from synth.worlds.declarative.domain import Entity, Field, Param
 from synth.worlds.declarative.language.expression_types import AlreadyReported, Attribute, Compiled, ExpressionError, Scope, Type
 from synth.worlds.declarative.language.expressions import compile_expression
-from synth.worlds.declarative.language.problems import Problem, nearest
+from synth.worlds.declarative.language.problems import USUAL, Problem, nearest
 from synth.worlds.declarative.language.values import Words
 
 _REQUEST = re.compile(r"(?:[^\[\]{}]|\{\w+\}|\[(?:[^\[\]{}]|\{\w+\})*\])*")
@@ -38,8 +38,8 @@ class SpecContext:
         self.broken: set[str] = set()
         self.problems: list[Problem] = []
 
-    def add(self, path: str, text: str) -> None:
-        problem = Problem(path, text)
+    def add(self, path: str, text: str, rank: int = USUAL) -> None:
+        problem = Problem(path, text, rank)
         if problem not in self.problems:  # a procedure is resolved for each intent that runs it
             self.problems.append(problem)
 

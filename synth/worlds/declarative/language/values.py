@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
 from storage.records import Language
-from synth.worlds.declarative.language.languages import BOTH, LANGUAGE_NAMES, SEPARATOR, check_chinese, check_english, word_form
+from synth.worlds.declarative.language.languages import BOTH, IN_BOTH, LANGUAGE_NAMES, SEPARATOR, check_chinese, check_english
 
 _KEY = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _RESERVED = frozenset({
@@ -68,7 +68,7 @@ def _split_languages(value: Any, info: ValidationInfo) -> Any:
         return value
     english, slash, chinese = value.rpartition(SEPARATOR)
     if not slash:
-        raise ValueError(f"write it in both languages{word_form(BOTH)}")
+        raise ValueError(IN_BOTH)
     return {"en": english.strip(), "zh": chinese.strip()}
 
 
@@ -76,9 +76,8 @@ def _same_in_both(value: Any, language: Language) -> Any:
     text = value[language] if isinstance(value, dict) and set(value) == {language} else value
     if not isinstance(text, str):
         raise ValueError(f"write text here, in {LANGUAGE_NAMES[language]}")
-    first, slash, _ = text.rpartition(SEPARATOR)
-    if slash:
-        raise ValueError(f"this world has one language, {LANGUAGE_NAMES[language]}: write {first.strip()!r} alone, without a second half")
+    if SEPARATOR in text:
+        raise ValueError(f"this world speaks {LANGUAGE_NAMES[language]} alone: write the words once, without ` / `")
     return {"en": text.strip(), "zh": text.strip()}
 
 
