@@ -2,23 +2,34 @@
 
 One file configures every flow, so one flow's run can pass it to the next. The defaults are those of the sample.
 Unknown keys are refused (`flows/yaml_config.py` suggests the nearest valid key). The environment is not read.
+
+A store remembers the configurations that made it (`storage/configurations.py`). `recall` gives a configuration that names no worlds those
+of its store, so that the defaults do not stand for worlds that the user never named.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from filters.funnel import FunnelConfig
 from filters.steps.selection.contamination import BFCL, ContaminationConfig
 from flows import yaml_config
+from storage.configurations import FlowSettings, add_configurations, read_configurations
 from storage.errors import BadInput
+from storage.store import Store
+from synth.clusters.catalog import read_catalogue
 from synth.haystack.generate import HaystackConfig, wordings
 from synth.run.config import SynthesisConfig
+from synth.worlds import admitted_names, names_in
+from synth.worlds.stored_worlds import register_stored
 from train.config import CascadeConfig
+
+_WORLD_KEYS = ("worlds", "tools", "drills", "world_weights", "programs")
+"""Keys of `synthesize` that name worlds."""
 
 
 class Config(BaseModel):
@@ -53,14 +64,116 @@ def read(file: Path | None, *, store: Path | None = None, families: Path | None 
     """Read a configuration file (None: the defaults).
 
     store, families: values of the command line; they replace those of the file.
+    A file may name the user's own worlds in the store, without their specs.
 
-    Raises BadInput: see `yaml_config.load` and `synth.haystack.generate.wordings`.
+    Raises BadInput: see `yaml_config.load` and `synth.haystack.generate.wordings`; the store cannot be read.
     """
+    named = store or (yaml_config.parse(file).values.get("store") if file is not None else None)
+    if isinstance(named, str | Path) and Path(named).is_dir():
+        register_stored(Store(named))
     config = yaml_config.load(file, Config) if file is not None else Config()
     config = config.model_copy(update={"store": store or config.store, "families": families or config.families})
     if config.families is not None:
         wordings(config.families)
     return config
+
+
+def recall(config: Config, *, is_bare: bool = False) -> Config:
+    """The configuration, with worlds and language of its store for those that it does not name.
+
+    is_bare: no file was given; then all settings of training are those of the store's last training, so that measures are comparable.
+
+    Worlds of synthesis are those of the last synthesis. Worlds of training are those of the last training, and those that were synthesised
+    since; in a store that was only curated, those of its tasks if the defaults have none. A store with only Chinese tasks gives Chinese.
+
+    Raises:
+        BadInput: the store or a world in it cannot be read, its last training is of another version, or the configuration names drills in
+            worlds that the store's synthesis had not.
+    """
+    store = Store(config.store)
+    register_stored(store)
+    past = read_configurations(store)
+    synthesis, cascade = config.synthesize, config.train
+    last = {one.flow: one for one in past}
+    if "synthesize" in last and not {"worlds", "tools"} & synthesis.model_fields_set:
+        synthesis = _with_worlds_of(synthesis, last["synthesize"])
+    if is_bare and "train" in last:
+        cascade = _training_of(last["train"])
+    changes: dict[str, Any] = {}
+    if "worlds" not in cascade.model_fields_set:
+        is_named = "worlds" in config.synthesize.model_fields_set
+        changes["worlds"] = _training_worlds(store, past, admitted_names(synthesis.worlds) if is_named else ())
+    if "language" not in cascade.model_fields_set:
+        worlds = list(changes.get("worlds", cascade.worlds))
+        languages = store.query("SELECT DISTINCT language FROM tasks WHERE list_contains(?, world)", [worlds])["language"].to_list()
+        changes |= {"language": "zh"} if languages == ["zh"] else {}
+    return config.model_copy(update={"synthesize": synthesis, "train": cascade.model_copy(update=changes)})
+
+
+def remember(config: Config, *flows: Literal["synthesize", "curate", "train"]) -> Config:
+    """Add the settings of these flows to what the store remembers. Returns the configuration.
+
+    Raises BadInput: the catalogue of tools cannot be read.
+    """
+    settings_of = {"synthesize": _synthesis_settings, "curate": _curation_settings, "train": _training_settings}
+    add_configurations(Store(config.store), [settings_of[flow](config) for flow in flows])
+    return config
+
+
+def _synthesis_settings(config: Config) -> FlowSettings:
+    section = config.synthesize
+    tools = read_catalogue(section.tools).tools if section.tools is not None else ()
+    worlds = dict.fromkeys([*section.worlds, *sorted({tool.world for tool in tools if tool.world is not None})])
+    languages = ("en",) * (section.chinese_share < 1) + ("zh",) * (section.chinese_share > 0)
+    return FlowSettings("synthesize", tuple(worlds), languages, section.model_dump(mode="json"))
+
+
+def _curation_settings(config: Config) -> FlowSettings:
+    return FlowSettings("curate", (), config.curate.rules.languages, config.curate.model_dump(mode="json"))
+
+
+def _training_settings(config: Config) -> FlowSettings:
+    return FlowSettings("train", config.train.worlds, (config.train.language,), config.train.model_dump(mode="json"))
+
+
+def _training_of(last: FlowSettings) -> CascadeConfig:
+    """The settings of a training, without its worlds."""
+    try:
+        return CascadeConfig.model_validate({key: value for key, value in last.section.items() if key != "worlds"})
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise BadInput(
+            f"the store's last training has a setting that this Headrace does not take: train.{'.'.join(map(str, problem['loc']))}, "
+            f"{problem['msg'].removeprefix('Value error, ')}; give a configuration with --config"
+        ) from None
+
+
+def _with_worlds_of(synthesis: SynthesisConfig, last: FlowSettings) -> SynthesisConfig:
+    """The settings, with the worlds of the last synthesis and what was set for them."""
+    named = {key: last.section[key] for key in _WORLD_KEYS if key in last.section} | synthesis.model_dump(exclude_unset=True)
+    try:
+        return SynthesisConfig.model_validate(named)
+    except ValidationError as error:
+        problem = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise BadInput(f"the store's conversations are in {', '.join(last.worlds)}, but synthesize.{problem}") from None
+
+
+def _training_worlds(store: Store, past: Sequence[FlowSettings], synthesised: Sequence[str]) -> tuple[str, ...]:
+    """Worlds to train on, of a user's own world the version named last. synthesised: worlds of the synthesis that this run begins with."""
+    defaults = CascadeConfig().worlds
+    with_tasks = set(store.query("SELECT DISTINCT world FROM tasks")["world"])
+    worlds: list[str] = []
+    for one in past:
+        if one.flow == "train":
+            worlds = list(one.worlds)
+        elif one.flow == "synthesize":
+            is_sample = one.worlds == SynthesisConfig().worlds
+            worlds += defaults if is_sample else [name for name in names_in(one.worlds) if name in with_tasks]
+    worlds += synthesised
+    if not worlds and with_tasks:
+        worlds = [name for name in defaults if name in with_tasks] or sorted(with_tasks)
+    versions = {name.partition("@")[0]: name for name in worlds}
+    return tuple(versions.values()) or defaults
 
 
 def for_curation(

@@ -10,11 +10,12 @@ from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
 from filters import funnel
-from flows.config import Config
+from flows.config import Config, recall, remember
 from flows.runtime import events
-from flows.runtime.artifacts import publish_table
+from flows.runtime.artifacts import publish_report, publish_table
 from flows.runtime.progress import report
 from flows.runtime.ray_executor import ray_executor
+from flows.runtime.run_names import curation_name, current_run_name, rename_run
 from flows.runtime.store_lock import work_on_store
 from flows.summary_tables import difficulty
 from flows.summary_tables import funnel as funnel_table
@@ -22,30 +23,37 @@ from storage.store import Store
 from synth.haystack import generate
 
 
-@flow(name="curate", log_prints=True)
+@flow(name="curate", flow_run_name=current_run_name, log_prints=True)
 def curate(
     config: Config = Config(),  # noqa: B008 (frozen)
     files: list[str] | None = None,
     ray: str | None = None,
 ) -> dict[str, Any]:
-    """Filter query files and commit every verdict and the admitted tasks.
+    """Filter query files, commit every verdict and the admitted tasks, and write the report.
 
     config: as in a configuration file; section `curate` configures the flow.
     files: paths, patterns or URLs of Parquet, JSONL, CSV, TSV or text files; none: the generated haystack.
     ray: address of a Ray cluster, or `local`; None: threads of this process.
     """
     with work_on_store("curate", config.store):
+        config = remember(recall(config), "curate")
         sources = files or [str(make_haystack(config).absolute())]
         result = filter_queries(config, sources, ray)
         if result["run"] is None:
             return result
-        publish_table(funnel_table(Store(config.store)))
+        steps = funnel_table(Store(config.store))
+        for row in steps.rows:
+            dropped = f", dropped {row['why']}" if row["why"] else ""
+            print(f"{row['step']}: {row['rows in']} rows in, {row['kept']} kept{dropped}, {row['seconds']} s")
+        rename_run(curation_name(files or [], result["rows"], result["tasks"]))
+        publish_table(steps)
         publish_table(difficulty(Store(config.store)))
+        publish_report(config)
         events.emit(events.TASKS_CURATED, config, run=result["run"], tasks=result["tasks"])
         return result
 
 
-@task(cache_policy=NO_CACHE)
+@task(task_run_name="generate {config.haystack.rows} queries", cache_policy=NO_CACHE)
 def make_haystack(config: Config) -> Path:
     report("haystack", 0, 1)
     targets = config.curate.target_tasks(config.haystack.rows)
@@ -54,7 +62,7 @@ def make_haystack(config: Config) -> Path:
     return queries
 
 
-@task(cache_policy=NO_CACHE)
+@task(task_run_name="steps of the funnel", cache_policy=NO_CACHE)
 def filter_queries(config: Config, sources: list[str], ray: str | None = None) -> dict[str, Any]:
     try:
         with ray_executor(ray) if ray else contextlib.nullcontext() as executor:
@@ -65,4 +73,4 @@ def filter_queries(config: Config, sources: list[str], ray: str | None = None) -
     notes = [note for note in (result.shortfall, result.not_compared, *result.not_done) if note]
     for note in notes:
         print(note)
-    return {"run": result.run, "tasks": len(result.task_ids), "notes": notes}
+    return {"run": result.run, "rows": int(result.funnel["rows_in"][0]), "tasks": len(result.task_ids), "notes": notes}

@@ -7,16 +7,16 @@ from typing import Any
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
-from flows.config import Config
+from flows.config import Config, recall
 from flows.runtime.artifacts import publish_report, publish_table
 from flows.runtime.progress import report
+from flows.runtime.run_names import current_run_name
 from flows.runtime.store_lock import work_on_store
 from flows.summary_tables import facets, ladder
-from storage.report.page import write_report
 from storage.store import Store
 
 
-@flow(name="evaluate", log_prints=True)
+@flow(name="evaluate", flow_run_name=current_run_name, log_prints=True)
 def evaluate(config: Config = Config(), policy: str | None = None) -> dict[str, Any]:  # noqa: B008 (frozen)
     """Measure a policy in and out of distribution, and write the report of the store.
 
@@ -24,21 +24,16 @@ def evaluate(config: Config = Config(), policy: str | None = None) -> dict[str, 
     policy: id of a policy, or name of an engine; None: the last promoted policy.
     """
     with work_on_store("evaluate", config.store):
+        config = recall(config)
         result = measure(config, policy)
-        write_report_page(config)
         for table in (ladder, facets):
             publish_table(table(Store(config.store)))
-        publish_report(config.report)
+        publish_report(config)
         return result
 
 
-@task(cache_policy=NO_CACHE)
+@task(task_run_name="held-out tasks", cache_policy=NO_CACHE)
 def measure(config: Config, policy: str | None) -> dict[str, Any]:
     from train.measure import probe
 
     return {"policy": probe.evaluate(Store(config.store), config.train, policy=policy, progress=report).id}
-
-
-@task(cache_policy=NO_CACHE)
-def write_report_page(config: Config) -> str:
-    return str(write_report(Store(config.store), config.report))

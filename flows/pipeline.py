@@ -7,16 +7,18 @@ from typing import Any
 from prefect import flow
 
 from flows import validation
-from flows.config import Config
+from flows.config import Config, recall, remember
 from flows.curate import curate
 from flows.evaluate import evaluate
+from flows.runtime.artifacts import publish_report
+from flows.runtime.run_names import current_run_name
 from flows.runtime.store_lock import work_on_store
 from flows.synthesize import synthesize
 from flows.tag import tag
 from flows.train import train
 
 
-@flow(name="pipeline", log_prints=True)
+@flow(name="pipeline", flow_run_name=current_run_name, log_prints=True)
 def pipeline(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (frozen)
     """Run all steps, from tools and raw queries to an evaluated policy and a report.
 
@@ -26,9 +28,11 @@ def pipeline(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (frozen
     """
     validation.check_backends(config, patience_s=None)
     with work_on_store("pipeline", config.store):
+        config = remember(recall(config), "synthesize", "train")
         synthesis = synthesize(config)
         curation = curate(config)
         training = train(config)
         tagging = tag(config)
         evaluation = evaluate(config, training["promoted"] or training["last"])
+        publish_report(config)
         return {"synthesize": synthesis, "curate": curation, "train": training, "tag": tagging, "evaluate": evaluation}

@@ -7,31 +7,34 @@ from typing import Any
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
-from flows.config import Config
+from flows.config import Config, recall, remember
 from flows.runtime import events
-from flows.runtime.artifacts import publish_table
+from flows.runtime.artifacts import publish_report, publish_table
 from flows.runtime.progress import report
+from flows.runtime.run_names import current_run_name
 from flows.runtime.store_lock import work_on_store
 from flows.summary_tables import diversity, outcomes, rounds
 from storage.store import Store
 from synth.run import synthesize as synthesis
 
 
-@flow(name="synthesize", log_prints=True)
+@flow(name="synthesize", flow_run_name=current_run_name, log_prints=True)
 def synthesize(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (frozen)
-    """Make trajectories until the configured number is accepted, and commit them.
+    """Make trajectories until the configured number is accepted, commit them, and write the report.
 
     config: as in a configuration file; section `synthesize` configures the flow.
     """
     with work_on_store("synthesize", config.store):
+        config = remember(recall(config), "synthesize")
         result = make_trajectories(config)
         for table in (rounds, outcomes, diversity):
             publish_table(table(Store(config.store)))
+        publish_report(config)
         events.emit(events.TRAJECTORIES_COMMITTED, config, run=result["run"], accepted=result["accepted"])
         return result
 
 
-@task(cache_policy=NO_CACHE)
+@task(task_run_name="rounds of conversations", cache_policy=NO_CACHE)
 def make_trajectories(config: Config) -> dict[str, Any]:
     result = synthesis.synthesize(Store(config.store), config.synthesize, divisions=config.curate.divisions, progress=report)
     for note in (*result.notes, *result.alarms):

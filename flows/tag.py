@@ -11,16 +11,17 @@ from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
 from flows import validation
-from flows.config import Config
+from flows.config import Config, recall
 from flows.runtime import events
-from flows.runtime.artifacts import publish_table
+from flows.runtime.artifacts import publish_report, publish_table
 from flows.runtime.progress import report
+from flows.runtime.run_names import current_run_name
 from flows.runtime.store_lock import work_on_store
 from flows.summary_tables import certainty, difficulty, flips, priors
 from storage.store import Store
 
 
-@flow(name="tag", log_prints=True)
+@flow(name="tag", flow_run_name=current_run_name, log_prints=True)
 def tag(config: Config = Config(), policy: str | None = None, again: int = 0) -> dict[str, Any]:  # noqa: B008 (frozen)
     """Tag the tasks of the store by difficulty and, if a policy is named or promoted, by certainty.
 
@@ -31,9 +32,11 @@ def tag(config: Config = Config(), policy: str | None = None, again: int = 0) ->
     again: number of probe tasks to measure a second time, to find how many regions change by chance.
     """
     with work_on_store("tag", config.store):
+        config = recall(config)
         result = tag_tasks(config, policy, again)
         for table in (difficulty, certainty, priors, flips):
             publish_table(table(Store(config.store)))
+        publish_report(config)
         if missing := validation.missing_kind(config):
             print(f"no training is started: {missing}")
         else:
@@ -41,7 +44,7 @@ def tag(config: Config = Config(), policy: str | None = None, again: int = 0) ->
         return result
 
 
-@task(cache_policy=NO_CACHE)
+@task(task_run_name="difficulty and certainty", cache_policy=NO_CACHE)
 def tag_tasks(config: Config, policy: str | None, again: int) -> dict[str, Any]:
     from train.measure import probe
 

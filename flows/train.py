@@ -10,10 +10,11 @@ from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
 from flows import validation
-from flows.config import Config
+from flows.config import Config, recall, remember
 from flows.runtime import events
-from flows.runtime.artifacts import publish_table
+from flows.runtime.artifacts import publish_report, publish_table
 from flows.runtime.progress import report
+from flows.runtime.run_names import current_run_name
 from flows.runtime.store_lock import work_on_store
 from flows.summary_tables import certainty, facets, forgetting, ladder
 from storage.store import Store
@@ -22,7 +23,7 @@ from train.backends.base import Backend, run_stage
 from train.spec import StageSpec
 
 
-@flow(name="train", log_prints=True)
+@flow(name="train", flow_run_name=current_run_name, log_prints=True)
 def train(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (frozen)
     """Train the stages on the tasks and trajectories of the store. Each stage is a task of this run; its backend runs it.
 
@@ -30,9 +31,11 @@ def train(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (frozen)
     """
     validation.check_backends(config, patience_s=None)
     with work_on_store("train", config.store):
+        config = remember(recall(config), "train")
         result = cascade.run_cascade(Store(config.store), config.train, run=run_as_task, progress=report)
         for table in (certainty, ladder, forgetting, facets):
             publish_table(table(Store(config.store)))
+        publish_report(config)
         if result.promoted in result.policies:
             events.emit(events.POLICY_PROMOTED, config, policy=result.promoted.id)
         return {"promoted": result.promoted.id if result.promoted else None, "last": result.policies[-1].id, "passed": result.passed}

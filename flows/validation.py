@@ -29,13 +29,11 @@ Model = TypeVar("Model", bound="BaseModel")
 
 
 def read_config(config: Path | None, store: Path | None = None, families: Path | None = None) -> Config:
-    """Read a configuration file, with the values of the command line in place of the file's. Checks that the store is usable."""
-    from flows.config import read
-    from storage.store import Store
+    """Read a configuration file, with the values of the command line in place of the file's, and those of the store for what neither
+    names (see `flows.config.recall`). Checks that the store is usable."""
+    from flows.config import read, recall
 
-    settings = read(config, store=store, families=families)
-    Store(settings.store)
-    return settings
+    return recall(read(config, store=store, families=families), is_bare=config is None)
 
 
 def open_store(config: Path | None, store: Path | None) -> Store:
@@ -54,10 +52,10 @@ def open_store(config: Path | None, store: Path | None) -> Store:
 
 
 def check_has_tasks(config: Config) -> None:
-    """Check that the configuration's store holds tasks."""
-    store = _existing(config.store)
-    if not store.query("SELECT 1 FROM tasks LIMIT 1").height:
-        raise BadInput(f"{store.root} holds no tasks yet: curate or synthesize first")
+    """Check that the configuration's store holds tasks to train on."""
+    from train.data.task_pool import check_tasks
+
+    check_tasks(_existing(config.store), worlds=config.train.worlds, max_difficulty=config.train.max_difficulty)
 
 
 def missing_kind(config: Config) -> str:
@@ -160,8 +158,8 @@ def set_synthesis_options(
             f"--tools {tools}: no world executes any of these tools, so no conversation can be simulated with them; give a row the key "
             "`world` (a world's name, or a domain spec's file), or look at them with `headrace clusters build`"
         )
+    worlds = _parse_worlds(worlds)
     section = config.synthesize
-    worlds = _known_worlds(worlds)
     changes: dict[str, Any] = {}
     if worlds or tools is not None:
         changes |= {"worlds": tuple(worlds), "drills": _drills(config, worlds, accepted), "tools": tools}
@@ -304,11 +302,11 @@ def resolve_worlds(options: list[str]) -> tuple[str, ...]:
     """The names of all worlds of the option `--world`, each once."""
     from synth.worlds import names_in
 
-    return names_in(_known_worlds(options))
+    return names_in(_parse_worlds(options))
 
 
-def _known_worlds(options: list[str]) -> list[str]:
-    """The options `--world` as a configuration has them: names of worlds, and ranges of generated ones."""
+def _parse_worlds(options: list[str]) -> list[str]:
+    """The option `--world` with the names of worlds in place of their files. Raises BadInput: there is no such world."""
     from pydantic import TypeAdapter, ValidationError
 
     from synth.worlds import WorldRange

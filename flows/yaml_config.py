@@ -57,7 +57,7 @@ def load(path: Path, model: type[Model]) -> Model:
     """Read the configuration in `path`. Missing keys keep the model's defaults.
 
     Raises:
-        BadInput: the file is missing, unreadable or not YAML.
+        BadInput: the file is missing, unreadable, empty or not YAML.
         ConfigError: the file has unknown or duplicate keys, or wrong values; it lists all of them.
     """
     document = parse(path)
@@ -72,7 +72,7 @@ def load(path: Path, model: type[Model]) -> Model:
 
 
 def parse(path: Path) -> Document:
-    """Parse a YAML file. Raises BadInput if the file is missing, unreadable, not YAML, or not a mapping."""
+    """Parse a YAML file. Raises BadInput if the file is missing, unreadable, empty, not YAML, or not a mapping."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -88,9 +88,11 @@ def parse(path: Path) -> Document:
         raise BadInput(f"{path}: nested too deeply, or it contains itself") from None
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that no calendar has
         raise BadInput(f"{path}{_line_of(error)}: not valid YAML: {getattr(error, 'problem', None) or error}") from None
-    if values is not None and not isinstance(values, dict):
+    if values is None:
+        raise BadInput(f"{path}: the file is empty or has only comments; write a key into it, or leave it out for the defaults")
+    if not isinstance(values, dict):
         raise BadInput(f"{path}:1: a configuration is a mapping of keys to values, this is a {type(values).__name__}")
-    return Document(node, values or {}, duplicate_keys)
+    return Document(node, values, duplicate_keys)
 
 
 def _line_of(error: Exception) -> str:
@@ -118,8 +120,12 @@ def _list_problems(path: Path, node: yaml.Node | None, model: type[BaseModel], e
     reasons: dict[tuple[int, str], list[str]] = {}
     allowed: dict[tuple[int, str], str] = {}
     for error, line, written in places:
-        if len(written) < len(_place(error)) and any(len(other) > len(written) == _common_prefix(other, written) for _, _, other in places):
+        place = _place(error)
+        if len(written) < len(place) and any(len(other) > len(written) == _common_prefix(other, written) for _, _, other in places):
             continue  # another alternative fits this value better: its error is deeper
+        deeper = (_place(other) for other in errors if other is not error)
+        if error["type"] == "too_short" and any(_common_prefix(place, other) == len(place) for other in deeper):
+            continue  # its items are wrong, and so do not count
         name = ".".join(str(part) for part in written) or "the file"
         if error["type"] == "extra_forbidden":
             reasons[line, f"unknown key `{name}`{_nearest(model, _place(error))}"] = []

@@ -43,6 +43,19 @@ class Turn:
     steps: tuple[Step, ...]
 
 
+MODES = {
+    "N": "no call",
+    "A": "ask the user",
+    "R": "repair",
+    "V": "check again",
+    "X": "run code",
+    "S": "use a result",
+    "P": "parallel calls",
+    "C": "call",
+    "F": "final answer",
+}
+"""Mode token -> what it means in words; `derive_turns` says when each holds."""
+
 _NO_JSON = object()
 _NUMBER = re.compile(r"(?<![A-Za-z0-9_.])-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
 
@@ -346,3 +359,11 @@ def derive_turns(messages: Sequence[Message]) -> tuple[Turn, ...]:
                     sources.add_result(call.tool, call.call_id, call.result, call.arguments or {})
     close()
     return tuple(turns)
+
+
+def mode_in_words(signature: str) -> str:
+    """A signature of mode tokens (`C>S+>F`) in words: `call, then use a result (repeated), then final answer`."""
+    tokens = signature.split(">")
+    if any(token.rstrip("+") not in MODES for token in tokens):
+        return signature
+    return ", then ".join(MODES[token.rstrip("+")] + (" (repeated)" if token.endswith("+") else "") for token in tokens)

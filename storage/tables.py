@@ -67,6 +67,7 @@ def _table(
 
 
 TABLES: dict[str, TableSchema] = {
+    "configurations": _table("position:s flow:t worlds:l languages:l section:t", "position", unhashed=("section",)),
     "tools": _table(
         "tool_id:t server:t name:t description:t domain:t world:t parameters:t output:t changes_state:f",
         "tool_id description parameters domain world output changes_state",

@@ -46,7 +46,8 @@ from train.backends.named import BACKENDS
 from train.config import CascadeConfig
 from train.data.general_data import SPLIT as GENERAL_SPLIT
 from train.data.general_data import choose_chats, store_chats
-from train.data.seed_split import rough_tokens, synthesised_conversations
+from train.data.seed_split import explain_shortage, rough_tokens, synthesised_conversations
+from train.data.task_pool import check_tasks
 from train.measure.evaluate import facets
 from train.measure.gate import gate
 from train.measure.probe import Prober, Progress
@@ -81,9 +82,10 @@ def run_cascade(store: Store, config: CascadeConfig, *, run: RunStage | None = N
     run: runs one stage; None: `run_stage`.
 
     Raises:
-        BadInput: the base model cannot be trained for tool use.
+        BadInput: the base model cannot be trained for tool use, or the store has no task in these worlds up to this difficulty.
         HeadraceError: too few frames in the store, a split that would be empty, a stage that failed.
     """
+    check_tasks(store, worlds=config.worlds, max_difficulty=config.max_difficulty)
     cascade = Cascade(store, config, run=run, progress=progress)
     with cascade.prober.own_engines:
         result = CascadeResult()
@@ -153,10 +155,7 @@ class Cascade:
         )
         courses = [source for source in self.prober.sources["seed"] if source.conversation is not None]
         if count and not accepted and not courses:
-            raise HeadraceError(
-                f"{self.store.root} has no accepted conversation in {', '.join(config.worlds)} up to difficulty {config.max_difficulty}: "
-                "run `headrace synthesize` in these worlds, or set train.synthesised_share to 0"
-            )
+            raise HeadraceError(f"{self.store.root}: {explain_shortage(self.store, worlds=config.worlds, language=config.language)}")
         return accepted + self.experts(self.prober.draw(courses, count - len(accepted), "train", fewest=0), is_needed=not accepted)
 
     def experts(self, tasks: Sequence[Task], *, is_needed: bool = True) -> list[ReleaseItem]:

@@ -38,7 +38,10 @@ Policy = Annotated[
 World = Annotated[
     str | None,
     typer.Option(
-        "--world", "-w", metavar="NAME|FILE", help="World of the chat (default: the first world of the policy's training, else retail)."
+        "--world",
+        "-w",
+        metavar="NAME|FILE",
+        help="World of the chat (default: the first world of the policy's training, else of the store).",
     ),
 ]
 Say = Annotated[str | None, typer.Option("--say", metavar="TEXT", help="Send this request, show the answer, and exit.")]
@@ -94,7 +97,7 @@ def chat(
         target = resolve_policy(policy, settings.store if store is None and config is not None else store)
         target.policy.check()
         facts = _read_facts(target)
-        world_name = validation.resolve_world(world or next(iter(facts.worlds), "retail"))
+        world_name = validation.resolve_world(world or _usual_world(target, facts))
         tokens = settings.train.engine.answer_tokens if target.policy.engine else answer_tokens or settings.train.policy_tokens
         chat_settings = _chat_settings(facts, tokens, max_turns, requests, temperature)
         is_interactive = say is None and not as_json and sys.stdin.isatty()
@@ -126,6 +129,15 @@ def _read_facts(target: ResolvedPolicy) -> PolicyFacts:
         return PolicyFacts()
     register_stored(target.store)
     return read_policy_facts(target.store, target.policy.id)
+
+
+def _usual_world(target: ResolvedPolicy, facts: PolicyFacts) -> str:
+    """The first world of the policy's training, else of the store, else retail."""
+    from flows.config import Config, recall
+
+    if facts.worlds or target.store is None or not target.store.exists():
+        return next(iter(facts.worlds), "retail")
+    return recall(Config(store=target.store.root)).train.worlds[0]
 
 
 def _chat_settings(

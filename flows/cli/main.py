@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -20,10 +21,15 @@ from flows import validation
 from flows.cli import chat, clusters, compare_policies, curate, measure_policy, render, synthesize, taxonomy, worlds
 from flows.cli import config as cli_config
 from flows.cli.shared import ConfigFile, Debug, DryRunOfTraining, Families, ReadStore, StoreFolder, print_notes, run_or_plan
-from flows.cli.terminal import handle_errors, out, print_text
+from flows.cli.terminal import OneLineErrors, handle_errors, out, print_text
+
+if TYPE_CHECKING:
+    from storage.releases.explain_conversation import FailedCheck
+    from storage.store import Store
 
 app = typer.Typer(
     name="headrace",
+    cls=OneLineErrors,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -64,7 +70,7 @@ def run(
     config: ConfigFile = None,
     store: StoreFolder = None,
     families: Families = None,
-    ui: Annotated[bool, typer.Option("--ui", help="Keep the Prefect server open after the run; Ctrl-C stops it.")] = False,
+    ui: Annotated[bool, typer.Option("--ui", help="Open the run's page in Prefect's UI; the server stays until Ctrl-C.")] = False,
     dry_run: DryRunOfTraining = False,
     debug: Debug = False,
 ) -> None:
@@ -161,7 +167,7 @@ def export(
 
       headrace export second --format verl --out second/ --store runs/sample/store
 
-      headrace export rl --licence questions.parquet=CC-BY-4.0 --licence log.jsonl=proprietary
+      headrace export rl --licence queries.parquet=CC-BY-4.0 --store runs/sample/store
     """
     with handle_errors(debug):
         from storage.releases import export as storage_export
@@ -176,14 +182,16 @@ def export(
 
 @app.command(rich_help_panel="Store")
 def lineage(
-    id: Annotated[str, typer.Argument(metavar="ID", help="Id in the store: policy-..., release-..., task-..., q-... and so on.")],
+    id: Annotated[
+        str, typer.Argument(metavar="ID", help="Any id that Headrace prints, or its beginning; the name of a policy or release.")
+    ],
     config: ConfigFile = None,
     store: ReadStore = None,
     debug: Debug = False,
 ) -> None:
     """Show what an item was made from and what was made from it, from tools and raw queries to policies.
 
-    Example: headrace lineage policy-0123456789abcdef --store runs/sample/store
+    Example: headrace lineage rl --store runs/sample/store
     """
     with handle_errors(debug):
         from storage.releases import lineage as storage_lineage
@@ -196,26 +204,40 @@ def explain(
     id: Annotated[
         str,
         typer.Argument(
-            metavar="ID|FILE:ROW", help="Id of a query, task, trajectory, rollout, release or policy; or file and row of a query."
+            metavar="ID|FILE:ROW",
+            help="Any id that Headrace prints, or its beginning; the name of a policy or release; or file and row of a query.",
         ),
     ],
+    full: Annotated[bool, typer.Option("--full", help="Show long texts and results whole.")] = False,
     config: ConfigFile = None,
     store: ReadStore = None,
     debug: Debug = False,
 ) -> None:
-    """Explain an item: why it was kept or dropped, its duplicate, its difficulty, region and split, and which policies learned from it.
+    """Show an item: a conversation beside its plan, with the checks that it failed; a task; a query and its verdict; a policy; a tool.
 
     Examples:
 
-      headrace explain q-1a2b3c4d-00000042 --store runs/sample/store
+      headrace explain rl --store runs/sample/store
 
-      headrace explain queries.jsonl:42 --store runs/mine/store
+      headrace explain queries.parquet:42 --store runs/sample/store
+
+      headrace explain retail --store runs/sample/store
     """
     with handle_errors(debug):
         from storage.releases import explain as explanations
 
         opened = validation.open_store(config, store)
-        print_text(str(explanations.explain(opened, validation.resolve_query_id(opened, id))))
+        found = explanations.explain(opened, validation.resolve_query_id(opened, id), full=full, diagnose=_diagnose)
+        print_text(str(found))
+
+
+def _diagnose(store: Store, row: Mapping[str, Any]) -> Sequence[FailedCheck]:
+    """Why a conversation failed, by a replay in its world, which may be one of the store's own."""
+    from synth.conversations.failed_checks import failed_checks
+    from synth.worlds.stored_worlds import register_stored
+
+    register_stored(store)
+    return failed_checks(store, row)
 
 
 # ---- operations --------------------------------------------------------------------------------------------------------
@@ -237,6 +259,14 @@ def doctor(
     `openai:` uses the server in OPENAI_BASE_URL with the key in OPENAI_API_KEY. `vllm:` starts a server from `.venv-vllm`.
 
     Exit code 1 if a check fails, 2 if the configuration or its store is unusable.
+
+    Examples:
+
+      headrace doctor
+
+      headrace doctor --config configs/sample.yaml
+
+      headrace doctor --engine openai:gpt-5-mini
     """
     with handle_errors(debug):
         from flows.runtime.doctor import configured_findings, engine_findings, findings
@@ -255,20 +285,31 @@ def doctor(
 
 @app.command(rich_help_panel="Operations")
 def up(debug: Debug = False) -> None:
-    """Start a Prefect server, a work pool and a worker in the background, and deploy the flows of prefect.yaml. Safe to repeat."""
+    """Start a Prefect server, a work pool and a worker in the background, and deploy the flows of prefect.yaml. Safe to repeat.
+
+    Example: headrace up
+    """
     with handle_errors(debug):
         from flows.runtime import daemon
+        from flows.runtime.run_records import describe_others
+        from flows.runtime.server import home, named_server
 
         url = daemon.up(out.print)
+        for sentence in describe_others(Path("runs").glob("*/store"), str(home()) if named_server() is None else url):
+            print_text(sentence)
         out.print(
-            f"Prefect's UI: {url.removesuffix('/api')}\nuse it: export PREFECT_API_URL={url}\nstop it: headrace down (or make down)",
+            f"Prefect's UI: {url.removesuffix('/api')} (runs that `headrace` started in this folder, and those of the deployments)\n"
+            f"use it: export PREFECT_API_URL={url}\nstop it: headrace down (or make down)",
             soft_wrap=True,
         )
 
 
 @app.command(rich_help_panel="Operations")
 def down(debug: Debug = False) -> None:
-    """Stop the server, worker and runs that `headrace up` started. Safe to repeat."""
+    """Stop the server, worker and runs that `headrace up` started. Safe to repeat.
+
+    Example: headrace down
+    """
     with handle_errors(debug):
         from flows.runtime import daemon
 

@@ -95,6 +95,8 @@ def run_or_plan(
         from flows.summary_tables import print_table
 
         print_table(plan(settings, steps, rows, parameters.get("policy"), parameters.get("again", 0)), out)
+        for line in list_worlds(settings, steps):
+            print_text(line)
         if "train" in steps:
             for line in list_needs(settings):
                 print_text(line)
@@ -103,7 +105,17 @@ def run_or_plan(
         return None
     from flows.runtime.run_flow import run_flow
 
-    return run_flow(flow, settings, out, show=lambda link: print_results(settings, link, keys), keep_ui=keep_ui, **parameters)
+    def show(link: str) -> None:
+        print_results(settings, link, keys)
+
+    return run_flow(flow, settings, out, opening=list_worlds(settings, steps), show=show, keep_ui=keep_ui, **parameters)
+
+
+def list_worlds(settings: Config, steps: Iterable[str]) -> list[str]:
+    """Lines that say in which worlds conversations are made, and policies trained and measured: the configuration's, else the store's."""
+    conversations = f"conversations in {', '.join(settings.synthesize.worlds) or f'the worlds of {settings.synthesize.tools}'}"
+    tasks = f"tasks in {', '.join(settings.train.worlds)}"
+    return [conversations] * ("synthesize" in steps) + [tasks] * bool({"train", "tag", "evaluate"} & set(steps))
 
 
 def print_notes(notes: Iterable[str]) -> None:

@@ -10,10 +10,13 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
+from typer._click.exceptions import ClickException, NoArgsIsHelpError
+from typer.core import TyperGroup
 
 from storage.errors import BadInput, HeadraceError
 
@@ -42,6 +45,40 @@ def handle_errors(debug: bool) -> Iterator[None]:
         if is_disk_full(error):
             _fail("no space left on the disk; committed data are intact. Free space, then run the same command again", 1, debug)
         _fail(f"unexpected {type(error).__name__}: {error} (--debug shows the traceback)", 1, debug)
+
+
+class OneLineErrors(TyperGroup):
+    """The root group of commands. A wrong option or argument is one line on stderr, as every other error, instead of typer's box."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        def run() -> Any:
+            return super(OneLineErrors, self).main(args, prog_name, complete_var, False, windows_expand_args, **extra)
+
+        if not standalone_mode:
+            return run()
+        try:
+            code = run()
+        except NoArgsIsHelpError as error:
+            error.show()
+            sys.exit(error.exit_code)
+        except ClickException as error:
+            context = getattr(error, "ctx", None)
+            command = context.command_path if context is not None else "headrace"
+            message = error.format_message().replace("Value error, ", "").rstrip(".")
+            _print_error(f"{message}{'' if message.endswith('?') else '.'} See `{command} --help`")
+            sys.exit(error.exit_code)
+        except typer.Abort:
+            _print_error("stopped")
+            sys.exit(1)
+        sys.exit(code if isinstance(code, int) else 0)
 
 
 def print_text(text: str, style: str = "") -> None:
@@ -87,5 +124,9 @@ def _enable_completion(words: Sequence[str]) -> None:
 def _fail(message: str, code: int, debug: bool) -> None:
     if debug:
         traceback.print_exc()
-    err.print(f"[bold red]headrace:[/bold red] {escape(' '.join(message.split()))}", soft_wrap=True)
+    _print_error(message)
     raise typer.Exit(code)
+
+
+def _print_error(message: str) -> None:
+    err.print(f"[bold red]headrace:[/bold red] {escape(' '.join(message.split()))}", soft_wrap=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -130,9 +131,12 @@ def try_(
         session = WorldSession(name, seed, print_text)
         if sys.stdin.isatty():
             print_text(f"{name}, seed {seed}: {len(WORLDS[name].tools)} tools\n{HELP}")
-        for line in read_lines(f"{name}> ", session.first_words()):
-            if not session.handle(line):
-                break
+        with contextlib.suppress(KeyboardInterrupt) if sys.stdin.isatty() else contextlib.nullcontext():
+            for line in read_lines(f"{name}> ", session.first_words()):
+                if not session.handle(line):
+                    return
+        if sys.stdin.isatty():
+            out.print()
 
 
 app.command("write")(write)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flows.interactive.world_repl import Need, WorldSession, draw_need, draw_task
+from flows.interactive.world_repl import LEAVE, Need, WorldSession, draw_need, draw_task
 from storage.errors import BadInput
 from storage.records import CODE_TOOL, JSON, Language, Message, Task, Tool, is_error
 from synth.engines.base import ChatAnswer, ChatRequest, Engine
@@ -41,7 +41,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "/reset": ("[SEED]", "a fresh world and a new conversation"),
     "/save": ("FILE", "write the conversations so far, as JSONL"),
     "/help": ("", "show this list"),
-    "/quit": ("", "leave; Ctrl-D leaves too; Ctrl-C leaves at the prompt and stops a running answer"),
+    "/quit": ("", "leave; quit, exit and Ctrl-D leave too; Ctrl-C leaves at the prompt and stops a running answer"),
 }
 """Command -> its arguments, and what it does."""
 STOPPED: dict[str, str] = {
@@ -171,7 +171,7 @@ class Chat:
         """
         text = safe_text(line.encode("utf-8", errors="replace")).strip()
         word, _, rest = text.partition(" ")
-        if word in ("/quit", "/exit"):
+        if text.lower() in LEAVE:
             return False
         if word in COMMANDS:
             self._run_command(word, rest.strip())

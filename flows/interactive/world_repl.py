@@ -26,7 +26,9 @@ HELP = """  tools                      all tools
   ask [INTENT] [en|zh]       draw a task and show its request; then `solve` runs the expert plan
   snapshot, restore          save the state, restore it
   seed N                     a fresh world of another seed
-  quit"""
+  quit                       leave; /quit, exit and Ctrl-D leave too"""
+LEAVE = ("quit", "exit", "/quit", "/exit")
+"""Lines that leave a chat or a world's prompt, in upper or lower case. The end of the input (Ctrl-D) leaves too."""
 Need = tuple[str, frozenset[str]]
 """An intent and the names of its slots that are filled."""
 _ROWS = 20
@@ -66,7 +68,7 @@ class WorldSession:
     def handle(self, line: str) -> bool:
         """Execute a line. Returns False to leave."""
         word, _, rest = line.strip().partition(" ")
-        if word in ("quit", "exit"):
+        if line.strip().lower() in LEAVE:
             return False
         if word in self._commands:
             self._commands[word](rest.split())

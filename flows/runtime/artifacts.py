@@ -1,10 +1,18 @@
-"""Artifacts of a flow in Prefect's UI: the tables of the run and a link to its report. Fixed keys give each artifact a history."""
+"""Artifacts of a flow in Prefect's UI: the tables of the run, and the report of the store with a link to it.
+
+Fixed keys give each artifact a history.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
+from prefect import task
+from prefect.cache_policies import NO_CACHE
 
+from flows.config import Config
+from flows.runtime.events import is_inside_a_flow
 from flows.summary_tables import Table
+from storage.report.page import write_report
+from storage.store import Store
 
 
 def publish_table(table: Table) -> None:
@@ -15,9 +23,20 @@ def publish_table(table: Table) -> None:
         create_table_artifact(table=table.rows, key=f"headrace-{table.key}", description=table.title)
 
 
-def publish_report(report: Path) -> None:
-    """Publish a link to the report, and its path as text, because Prefect's UI cannot open local files."""
+def publish_report(config: Config) -> None:
+    """Write the report of the store. Publish a link to it, and its path as text, because Prefect's UI cannot open local files.
+
+    A flow inside another flow writes none: the outer flow writes one at its end.
+    """
     from prefect.artifacts import create_markdown_artifact
 
-    path = report.absolute()
+    if is_inside_a_flow():
+        return
+    write_report_page(config)
+    path = config.report.absolute()
     create_markdown_artifact(f"[report.html]({path.as_uri()})\n\n`{path}`", key="headrace-report", description="Report of the store")
+
+
+@task(cache_policy=NO_CACHE)
+def write_report_page(config: Config) -> str:
+    return str(write_report(Store(config.store), config.report))

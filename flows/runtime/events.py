@@ -38,4 +38,13 @@ def is_root_of_a_deployment() -> bool:
 
     context = FlowRunContext.get()
     run = context.flow_run if context else None
-    return run is not None and run.deployment_id is not None and run.parent_task_run_id is None
+    return run is not None and run.deployment_id is not None and not is_inside_a_flow()
+
+
+def is_inside_a_flow() -> bool:
+    """Whether the current flow run was started by another flow run."""
+    from prefect.context import FlowRunContext
+
+    context = FlowRunContext.get()
+    run = context.flow_run if context else None
+    return run is not None and run.parent_task_run_id is not None

@@ -1,7 +1,7 @@
 """Progress of long work: bars on a terminal, plain lines elsewhere.
 
 The library reports through one callback, `progress(label, done, total)`. Flows pass `report` as this callback, and `report` calls the
-current display of the process: bars or lines under the `headrace` command, lines in the run's log under a worker.
+displays of the process: bars or lines under the `headrace` command, and a line for each finished step in the log of every flow run at work.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ LINE_EVERY_S = 10.0
 
 
 class LineDisplay:
-    """Writes a line for work that takes long: every ten seconds, and at the end if it took 2 s or more."""
+    """Writes a line for work that takes long: every ten seconds, and at the end if it took `least_s` or more."""
 
-    def __init__(self, write: Callable[[str], None], every_s: float = LINE_EVERY_S) -> None:
-        self._write, self._every_s = write, every_s
+    def __init__(self, write: Callable[[str], None], every_s: float = LINE_EVERY_S, least_s: float = 2.0) -> None:
+        self._write, self._every_s, self._least_s = write, every_s, least_s
         self._starts: dict[str, tuple[float, int]] = {}
         """Label -> time of the first report in this process, and `done` at that time (above 0 for resumed work)."""
         self._last_lines: dict[str, float] = {}
@@ -43,22 +43,39 @@ class LineDisplay:
                 start, first_done = self._starts[label] = now, done
             finished = 0 < total <= done
             due = now - self._last_lines.get(label, start) >= self._every_s
-            if due or (finished and now - start >= 2.0):
+            if due or (finished and now - start >= self._least_s):
                 self._last_lines[label] = now
                 share = f"{done:,} of {total:,}" if total else f"{done:,}"
                 left = f", about {(now - start) * (total - done) / (done - first_done):.0f} s left" if first_done < done < total else ""
-                self._write(f"{label}: {share}, {now - start:.0f} s{left}{note and f', {note}'}")
+                took = f"{now - start:.{int(now - start < 2)}f} s"
+                self._write(f"{label}: {share}, {took}{left}{note and f', {note}'}")
             if finished:
                 self._starts.pop(label, None)
                 self._last_lines.pop(label, None)
 
 
 _displays: list[Display] = [LineDisplay(lambda line: print(line, flush=True))]
+_logs: list[Display] = []
+"""A display for the log of each flow run at work: the run itself, and the runs that it is a part of."""
 
 
 def report(label: str, done: int, total: int, note: str = "", /) -> None:
-    """Report progress to the current display. total: 0 if unknown. note: a current figure, such as a loss."""
-    _displays[-1](label, done, total, note)
+    """Report progress to the current display and the logs of flow runs. total: 0 if unknown. note: a current figure, such as a loss."""
+    if len(_displays) > 1 or not _logs:
+        _displays[-1](label, done, total, note)
+    for log in tuple(_logs):
+        log(label, done, total, note)
+
+
+@contextlib.contextmanager
+def log_progress(write: Callable[[str], None]) -> Iterator[None]:
+    """Write a line for each step that took 0.1 s or more to the log of a flow run, and for a long step every ten seconds."""
+    log = LineDisplay(write, least_s=0.1)
+    _logs.append(log)
+    try:
+        yield
+    finally:
+        _logs.remove(log)
 
 
 @contextlib.contextmanager
@@ -75,7 +92,7 @@ def show_with(display: Display) -> Iterator[None]:
 def show_on_console(console: Console) -> Iterator[None]:
     """Show progress as bars if `console` is a terminal, else as plain lines."""
     if not console.is_terminal:
-        with show_with(LineDisplay(lambda line: print(line, flush=True))):
+        with show_with(LineDisplay(lambda line: console.print(line, markup=False, soft_wrap=True))):  # `print` goes to Prefect's log
             yield
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn

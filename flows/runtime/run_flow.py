@@ -12,12 +12,13 @@ import importlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from flows.runtime.progress import show_on_console
+from flows.runtime.run_records import add_record, describe_others, open_page, page_of
 from flows.runtime.server import client_environment, home, is_healthy, named_server, own_server
 from flows.runtime.store_lock import hold_store, notes_folder
 from storage.errors import BadInput
@@ -67,14 +68,24 @@ def _restore_environment(names: tuple[str, ...]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def run_flow(name: str, config: Config, console: Console, *, show: Callable[[str], None], keep_ui: bool = False, **parameters: Any) -> Any:
+def run_flow(
+    name: str,
+    config: Config,
+    console: Console,
+    *,
+    show: Callable[[str], None],
+    opening: Sequence[str] = (),
+    keep_ui: bool = False,
+    **parameters: Any,
+) -> Any:
     """Run the flow `name` on `config` in this process, show its progress, and return its result.
 
     Args:
         name: `module:function`.
-        show: called after the flow, with the link to the run's page on the server of PREFECT_API_URL; "" without such a server,
-            because the project's own server ends with this call.
-        keep_ui: keep the server open after the flow, until Ctrl-C.
+        show: called after the flow, with the place where Prefect recorded the run: its page on the server of PREFECT_API_URL, else the
+            folder of the project's own server, which ends with this call.
+        opening: lines to print when the flow begins.
+        keep_ui: print the run's page at the start and open it in a browser; keep the server open after the flow, until Ctrl-C.
         parameters: further arguments of the flow.
 
     Raises:
@@ -95,20 +106,35 @@ def run_flow(name: str, config: Config, console: Console, *, show: Callable[[str
             run_file = notes_folder(config.store) / "run.json"
             _mark_crashed(run_file)
 
+            server = external_url or str(folder)
+            add_record(config.store, server)
+
             def write_run_id(_flow: Any, run: Any, _state: Any) -> None:
                 run_file.write_text(json.dumps({"flow_run_id": str(run.id)}))
+                if keep_ui:
+                    _show_page(console, page_of(url, str(run.id)), config.store, server)
 
+            for line in opening:
+                console.print(line, style="dim", markup=False, soft_wrap=True)
             try:
                 with show_on_console(console):
                     result = flow.with_options(on_running=[*flow.on_running_hooks, write_run_id])(config, **parameters)
             finally:
                 run_id = json.loads(run_file.read_text())["flow_run_id"] if run_file.exists() else ""
-                link = f"{url.removesuffix('/api')}/runs/flow-run/{run_id}" if run_id else ""
+                link = page_of(url, run_id) if run_id else ""
                 run_file.unlink(missing_ok=True)
-            show(link if external_url else "")
+            show(link if external_url else f"recorded in {folder}; `headrace up` in {folder.parent} shows it")
         if keep_ui:
             _keep_open(console, link, is_own=external_url is None)
     return result
+
+
+def _show_page(console: Console, page: str, store: Path, server: str) -> None:
+    """Print the address of a run's page, and where other runs of the store are; open the page if there is a display."""
+    console.print(f"Prefect's UI shows this run: [bold]{page}[/bold]", soft_wrap=True)
+    for sentence in describe_others([store], server):
+        console.print(sentence, soft_wrap=True, markup=False)
+    open_page(page)
 
 
 def _keep_open(console: Console, link: str, *, is_own: bool) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from flows.runtime import events
 from flows.runtime.daemon import end_with_keeper
 from flows.runtime.locks import Busy, lock
+from flows.runtime.progress import log_progress
 from storage.errors import HeadraceError
 from storage.store import Store
 
@@ -27,13 +28,24 @@ _locks: dict[Path, contextlib.ExitStack] = {}
 
 @contextlib.contextmanager
 def work_on_store(flow: str, store: Path) -> Iterator[None]:
-    """Hold the store and register the worlds that it keeps. Wraps the whole body of a flow. Raises HeadraceError: see `hold_store`."""
+    """Hold the store, register the worlds that it keeps, and log the flow's steps. Wraps the whole body of a flow.
+
+    Raises HeadraceError: see `hold_store`.
+    """
     end_with_keeper()
-    with hold_store(flow, store, wait=events.is_root_of_a_deployment()):
+    with hold_store(flow, store, wait=events.is_root_of_a_deployment()), _log_steps():
         from synth.worlds.stored_worlds import register_stored
 
         register_stored(Store(store))
         yield
+
+
+def _log_steps() -> contextlib.AbstractContextManager[None]:
+    """Log finished steps in the current flow run, if there is one."""
+    from prefect.context import FlowRunContext
+    from prefect.logging import get_run_logger
+
+    return log_progress(get_run_logger().info) if FlowRunContext.get() else contextlib.nullcontext()
 
 
 @contextlib.contextmanager

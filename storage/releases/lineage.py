@@ -1,25 +1,34 @@
-"""Lineage of any id in a store: its ancestors and descendants in the graph of `lineage_graph.py`, as values that print well."""
+"""Lineage of any id in a store: its ancestors and descendants in the graph of `lineage_graph.py`, as values that print well.
+
+One idea: a list of ids says little, so each kind of ancestor or descendant has one example with its content (`headlines.py`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import polars as pl
 
 from storage.errors import BadInput
-from storage.releases.lineage_graph import ORDER, kind_of, origins, uses
+from storage.releases.headlines import headline
+from storage.releases.lineage_graph import ORDER, origins, uses
+from storage.releases.node_ids import find_node
 from storage.releases.release import ORIGINS, manifest_of
+from storage.releases.text_layout import layout_rows
 from storage.store import Store
 
 _SHOWN = 4
 """Ids in a line."""
+_SHOWN_BY_CONTENT = ("query", "task", "trajectory", "rollout", "blueprint")
 
 
 @dataclass(frozen=True)
 class Lineage:
     """All ancestors and descendants of one id: frames with columns kind and id.
 
+    headline: its content in one line.
+    examples: kind -> the first id of that kind, with its content.
     splits: for a policy, its splits' names and the origins of their items (`storage.releases.release.manifest_of`).
     base: for a policy, the folder of the base model that it began with; empty if it began as a fresh one.
     """
@@ -28,31 +37,50 @@ class Lineage:
     kind: str
     origins: pl.DataFrame
     uses: pl.DataFrame
+    headline: str = ""
+    examples: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     splits: tuple[tuple[str, Mapping[str, int]], ...] = ()
     base: str = ""
 
     def __str__(self) -> str:
-        below = "\n".join(f"  {line}" for line in lines_by_kind(self.origins, reverse=True)) or "  nothing"
-        above = "\n".join(f"  {line}" for line in lines_by_kind(self.uses)) or "  nothing"
-        learned = "".join(f"\n  {split}: {_shares(origins)}" for split, origins in self.splits)
-        learned = f"\nlearned from{learned}" if learned else ""
-        learned = f"\nbegan with\n  base model {self.base}{learned}" if self.base else learned
-        return f"{self.kind} {self.id}\nmade from\n{below}{learned}\nwent into\n{above}"
+        lines = [f"{self.kind} {self.id}", *layout_rows([("", f"“{self.headline}”")] if self.headline else [])]
+        lines += ["made from", *self._list(self.origins, reverse=True)]
+        if self.base:
+            lines += ["began with", f"  base model {self.base}"]
+        if self.splits:
+            lines += ["learned from", *layout_rows([("", f"{split}: {_shares(origins)}") for split, origins in self.splits])]
+        lines += ["went into", *self._list(self.uses)]
+        return "\n".join([*lines, f"show one: headrace explain {self.id}"])
+
+    def _list(self, nodes: pl.DataFrame, *, reverse: bool = False) -> list[str]:
+        kinds = [kind for kind in (reversed(ORDER) if reverse else ORDER) if nodes.filter(kind=kind).height]
+        lines = []
+        for kind, line in zip(kinds, lines_by_kind(nodes, reverse=reverse), strict=True):
+            lines += layout_rows([("", line)])
+            ids = set(nodes.filter(kind=kind)["id"])
+            if kind in self.examples and self.examples[kind][0] in ids:
+                node, text = self.examples[kind]
+                lines += layout_rows([("such as", f"{node} “{text}”")], indent=6)
+        return lines or ["  nothing"]
 
 
-def lineage(store: Store, node: str) -> Lineage:
-    """Ancestors and descendants of an id, by one SQL query each.
+def lineage(store: Store, name: str) -> Lineage:
+    """Ancestors and descendants of an id, by one SQL query each. name: as in `find_node`.
 
     Raises:
-        BadInput: the store does not have this id (the message names the nearest ids), or it is the id of a run, which has no lineage.
+        BadInput: the store does not have this id (the message names the nearest ids), or it is of a kind without lineage, such as a run.
     """
-    kind = kind_of(store, node)
+    kind, node = find_node(store, name)
     if kind not in ORDER:
-        raise BadInput(f"{node} is a {kind}, and has no lineage; `headrace explain {node}` says what it did")
-    found = origins(store, kind, node)
-    if kind != "policy":
-        return Lineage(node, kind, found, uses(store, kind, node))
-    return Lineage(node, kind, found, uses(store, kind, node), _splits(store, found), _base(store, found))
+        raise BadInput(f"{node} is a {kind}, and has no lineage; `headrace explain {node}` shows what it is")
+    below, above = origins(store, kind, node), uses(store, kind, node)
+    found = Lineage(node, kind, below, above, headline(store, kind, node), _examples(store, below, above))
+    return found if kind != "policy" else replace(found, splits=_splits(store, below), base=_base(store, below))
+
+
+def _examples(store: Store, *nodes: pl.DataFrame) -> dict[str, tuple[str, str]]:
+    firsts = pl.concat(nodes).group_by("kind").agg(pl.col("id").min()).filter(pl.col("kind").is_in(_SHOWN_BY_CONTENT))
+    return {kind: (node, text) for kind, node in firsts.iter_rows() if (text := headline(store, kind, node))}
 
 
 def _base(store: Store, found: pl.DataFrame) -> str:

@@ -15,26 +15,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from storage.errors import BadInput
 from storage.store import Store
-
-_IDS: dict[str, str] = {
-    "tool": "SELECT tool_id FROM tools",
-    "cluster": "SELECT cluster_id FROM clusters",
-    "blueprint": "SELECT blueprint_id FROM blueprints",
-    "frame": "SELECT frame_id FROM frames UNION ALL SELECT frame_id FROM tasks",
-    "task": "SELECT task_id FROM tasks",
-    "release": "SELECT release_id FROM releases",
-    "split": "SELECT release_id || '/' || split FROM release_items",
-    "stage": "SELECT stage_id FROM stages",
-    "policy": "SELECT policy_id FROM policies",
-    "evaluation": "SELECT evaluation_id FROM evaluations",
-    "run": "SELECT run FROM funnel UNION ALL SELECT run FROM diversity",
-    "trajectory": "SELECT trajectory_id FROM trajectories",
-    "rollout": "SELECT rollout_id FROM rollouts",
-    "query": "SELECT query_id FROM queries",
-}
-"""Kind of a node -> where its ids are; small tables first."""
 
 ORDER = (
     "tool",
@@ -140,18 +121,3 @@ def origins(store: Store, kind: str, node: str) -> pl.DataFrame:
 def uses(store: Store, kind: str, node: str) -> pl.DataFrame:
     """Columns kind, id: all that was made from this node, directly or not."""
     return store.query(USES_SQL, [kind, node] * 3)
-
-
-def kind_of(store: Store, node: str) -> str:
-    """The kind of the node with this id.
-
-    Raises:
-        BadInput: no table has it; the message names the nearest ids.
-    """
-    for kind, ids in _IDS.items():
-        if store.query(f"SELECT 1 FROM ({ids}) AS known(id) WHERE id = ? LIMIT 1", [node]).height:
-            return kind
-    every = " UNION ".join(f"SELECT id FROM ({ids}) AS known(id)" for ids in _IDS.values())
-    near = store.query(f"SELECT id FROM ({every}) WHERE id IS NOT NULL ORDER BY levenshtein(id, ?), id LIMIT 3", [node])["id"].to_list()
-    hint = f"the nearest ids are {', '.join(near)}" if near else "the store is empty"
-    raise BadInput(f"nothing in {store.root} has the id {node!r}; {hint}")

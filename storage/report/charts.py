@@ -20,7 +20,7 @@ _STEPS_SHOWN = 1000
 _CLUSTERS_SHOWN = 8
 _CLUSTERS_A_ROW = 2
 _CLUSTER_WIDTH, _CLUSTER_HEIGHT = 3.6, 3.4
-_NAME_LENGTH = 20
+_NAME_LENGTH = 16
 _RADIUS = 0.85
 
 Chart = Callable[[go.Figure], dict[str, int]]
@@ -67,7 +67,7 @@ def funnel_chart(funnel: pl.DataFrame) -> go.Figure:
         )
     )
     figure.update_yaxes(autorange="reversed", ticklen=6, tickcolor="rgba(0,0,0,0)", showgrid=False)
-    figure.update_xaxes(type="log", range=[0, math.log10(max(10, counts[0])) * 1.09], dtick=1, title="rows left")
+    figure.update_xaxes(type="log", range=[0, math.log10(max(10, counts[0])) * 1.2], dtick=1, title="rows left")
     return apply_style(figure, 70 + 29 * len(labels))
 
 

@@ -17,6 +17,7 @@ import plotly.graph_objects as go
 import plotly.io
 import plotly.offline
 
+from storage.conversation import MODES, mode_in_words
 from storage.files import disk_errors, replace_atomically
 from storage.report import sections
 from storage.store import Store
@@ -43,6 +44,7 @@ def _html(store: Store) -> str:
         loader=jinja2.FileSystemLoader(_HERE), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
     environment.filters["count"] = lambda value: "" if value is None else f"{value:,}"
+    environment.filters["mode"] = lambda signature: mode_in_words(signature or "")
     environment.filters["rate"] = lambda value: "" if value is None else f"{value:.3f}"
     figures: list[go.Figure] = []
 
@@ -59,6 +61,7 @@ def _html(store: Store) -> str:
         charts_json=_inert(f"[{','.join(plotly.io.to_json(figure, validate=False) for figure in figures)}]"),
         name=store.root.parent.name or store.root.name,
         content_hash=store.content_hash(),
+        mode_words=MODES,
         **filled,
     )
 

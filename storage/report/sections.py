@@ -59,7 +59,8 @@ def summary(store: Store) -> dict[str, int]:
 
 def diversity(store: Store, chart: Chart) -> Section:
     rows = store.query(
-        f"SELECT round, metric, value, sd, n FROM diversity WHERE run = {LATEST_RUN.format(table='diversity')} ORDER BY round, metric"
+        f"""SELECT round, metric, value, sd, n FROM diversity WHERE run = {LATEST_RUN.format(table="diversity")} AND round >= 0
+           ORDER BY round, metric"""
     )
     accepted = store.query("SELECT complexity FROM trajectories WHERE accepted AND complexity IS NOT NULL ORDER BY trajectory_id")
     if rows.is_empty() and accepted.is_empty():
@@ -67,7 +68,7 @@ def diversity(store: Store, chart: Chart) -> Section:
     modes = store.query("SELECT mode_coarse AS mode, count(*) AS n FROM trajectories WHERE accepted GROUP BY 1 ORDER BY n DESC, 1 LIMIT 12")
     rejected = store.query(
         """SELECT coalesce(reason, 'without a reason') AS reason, count(*) AS n FROM blueprints
-           WHERE status <> 'accepted'
+           WHERE status NOT IN ('accepted', 'calibration')
            GROUP BY 1 ORDER BY n DESC, 1"""
     )
     entropies = rows.filter(pl.col("metric").str.ends_with("_bits"))
@@ -77,6 +78,7 @@ def diversity(store: Store, chart: Chart) -> Section:
         "last": rows.filter(pl.col("round") == pl.col("round").max()).to_dicts(),
         "modes": _with_shares(modes.to_dicts()),
         "rejected": rejected.to_dicts(),
+        "calibrated": store.query("SELECT count(*) FROM blueprints WHERE status = 'calibration'").item(),
     }
 
 
@@ -274,7 +276,8 @@ def clusters(store: Store, chart: Chart) -> Section:
 def samples(store: Store) -> list[dict[str, Any]]:
     """A diverse choice of accepted trajectories: the most complex of each domain and mode, domains and languages in turn."""
     rows = store.query(
-        """SELECT trajectory_id, task_id, domain, language, teacher, mode_coarse, complexity, messages FROM trajectories WHERE accepted
+        """SELECT trajectory_id, task_id, blueprint_id, domain, language, teacher, mode_coarse, complexity, messages
+           FROM trajectories WHERE accepted
            QUALIFY row_number() OVER (PARTITION BY domain, mode_coarse ORDER BY complexity DESC, trajectory_id) = 1
            ORDER BY row_number() OVER (PARTITION BY domain, language ORDER BY complexity DESC, trajectory_id), trajectory_id LIMIT ?""",
         [SAMPLES],

@@ -18,14 +18,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from storage.records import CODE_TOOL, JSON, Message, Task, ToolCall, is_error, parse_arguments
 from synth.blueprints.blueprint import Blueprint, TurnPlan
 from synth.blueprints.schedule import changing_tools
 from synth.roles.observer import goal_task
 from synth.roles.world_tools import call_key
-from synth.tasks.verify import judge
+from synth.tasks.verify import Verdict, judge
 from synth.worlds.base import World
 
 
@@ -35,10 +35,12 @@ class TurnVerdict:
 
     checks: name -> whether it holds.
     rewards: R of each goal that the turn answers; all 0 if the state or what was asked for is wrong.
+    goals: the verdict on each goal that was judged in the turn.
     """
 
     checks: dict[str, bool]
     rewards: tuple[float, ...]
+    goals: Mapping[int, Verdict] = field(default_factory=dict)
 
     @property
     def passed(self) -> bool:
@@ -49,12 +51,13 @@ class ConversationJudge:
     """Judges the turns of one conversation.
 
     world: the blueprint's.
+    expected_changes: the changes of the state that the plan has made by the end of each turn.
     """
 
     def __init__(self, world: type[World], blueprint: Blueprint) -> None:
         self._world, self._blueprint = world, blueprint
         self._changing = changing_tools(world)
-        self._expected = _expected_changes(blueprint, self._changing)
+        self.expected_changes = _expected_changes(blueprint, self._changing)
         self._planned: dict[str, set[int]] = defaultdict(set)
         for node in blueprint.nodes:
             self._planned[call_key(node.tool, node.values())].add(node.goal)
@@ -71,16 +74,17 @@ class ConversationJudge:
             injected: ids of the calls whose result was replaced by a planned fault.
         """
         plan = self._blueprint.turns[turn]
-        checks = {"state": dict(changes) == self._expected[turn], "asked_for": self._did_what_was_asked(turn, messages)}
+        checks = {"state": dict(changes) == self.expected_changes[turn], "asked_for": self._did_what_was_asked(turn, messages)}
         if plan.is_question:
             checks["question"] = (messages[-1].content or "").strip().endswith(("?", "？"))
-        rewards = []
+        rewards, goals = list[float](), dict[int, Verdict]()
         for index in plan.settles or self._answered_before_a_check(turn):
             verdict = judge(self._world, self._goal_task(plan, index), self._messages_for(turn, index, messages, injected), changes)
+            goals[index] = verdict
             checks |= {f"goal_{index}.{name}": holds for name, holds in verdict.checks.items()}
             rewards += [verdict.reward] if plan.settles else []
         is_void = not (checks["state"] and checks["asked_for"])
-        return TurnVerdict(checks, tuple(0.0 if is_void else reward for reward in rewards))
+        return TurnVerdict(checks, tuple(0.0 if is_void else reward for reward in rewards), goals)
 
     def reward(self, verdicts: Sequence[TurnVerdict]) -> float:
         """R of the conversation, from the verdicts on its turns so far, in [0, 1]."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from storage.records import Message, Task, Tool
+from storage.records import JSON, Message, Task, Tool
 from synth.blueprints.blueprint import Blueprint
 from synth.conversations.conversation_judge import ConversationJudge, TurnVerdict
 from synth.roles.world_tools import WorldTools
@@ -26,13 +26,14 @@ class ConversationPlay:
     """The user, the tools and the judge of one conversation.
 
     verdicts: on the turns so far.
+    judge: of its turns.
     """
 
     def __init__(self, world: type[World], blueprint: Blueprint) -> None:
         self._blueprint = blueprint
         self._world = world(blueprint.world_seed)
         self._tools = WorldTools(self._world, blueprint)
-        self._judge = ConversationJudge(world, blueprint)
+        self.judge = ConversationJudge(world, blueprint)
         self.verdicts: list[TurnVerdict] = []
 
     def call(self, message: Message) -> list[Message]:
@@ -47,7 +48,7 @@ class ConversationPlay:
         """Judges the turn that the assistant has ended with a text, the last of the messages. Returns what the user says next; None if the
         conversation is over: at its end, or after a turn that failed."""
         turn = len(self.verdicts)
-        self.verdicts.append(self._judge.judge_turn(turn, messages, self._world.changes(), self._tools.injected))
+        self.verdicts.append(self.judge.judge_turn(turn, messages, self._world.changes(), self._tools.injected))
         if not self.verdicts[-1].passed or turn + 1 == len(self._blueprint.turns):
             return None
         return Message(role="user", content=self._blueprint.turns[turn + 1].text)
@@ -60,12 +61,16 @@ class ConversationPlay:
     @property
     def reward(self) -> float:
         """R, in [0, 1], so far."""
-        return self._judge.reward(self.verdicts)
+        return self.judge.reward(self.verdicts)
 
     @property
     def checks(self) -> dict[str, bool]:
         """`turn_N.CHECK` -> whether it holds, of all turns so far."""
         return {f"turn_{at}.{name}": holds for at, verdict in enumerate(self.verdicts) for name, holds in verdict.checks.items()}
+
+    def changes(self) -> dict[str, JSON]:
+        """The changes of the world's state so far."""
+        return self._world.changes()
 
     def close(self) -> None:
         self._world.close()

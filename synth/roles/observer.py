@@ -15,7 +15,7 @@ from storage.conversation import ExecutedCall, Turn
 from storage.records import JSON, Fact, Message, Task, Tool, ToolCall, leaves, parse_arguments
 from synth.blueprints.blueprint import MAX_EXTRA_CALLS, Blueprint, Goal, schema_problems
 from synth.roles.world_tools import call_key
-from synth.tasks.verify import judge
+from synth.tasks.verify import Verdict, judge
 from synth.text.claims import has_word, normalise
 from synth.worlds.base import World
 
@@ -61,7 +61,7 @@ def observe(
         if goal.is_abandoned:
             checks[f"goal_{index}.dropped"] = _changed_nothing(blueprint, index, transcript)
             continue
-        for name, holds in _judge_goal(world, blueprint, node_keys, index, transcript).items():
+        for name, holds in judge_goal(world, blueprint, index, transcript).checks.items():
             if name != "ended_with_text":
                 checks[f"goal_{index}.{name}"] = holds
     return checks, extra
@@ -115,12 +115,13 @@ def _changed_nothing(blueprint: Blueprint, index: int, transcript: Transcript) -
     return dict(transcript.changes[asked_at]) == dict(before)
 
 
-def _judge_goal(world: type[World], blueprint: Blueprint, node_keys: Sequence[str], index: int, transcript: Transcript) -> dict[str, bool]:
+def judge_goal(world: type[World], blueprint: Blueprint, index: int, transcript: Transcript) -> Verdict:
+    """The verdict on one goal of a complete conversation, when the user was to have its answer."""
     at, together = next((turn.t, turn.settles) for turn in blueprint.turns if index in turn.settles)
-    messages = _messages_for_goal(blueprint, node_keys, together, index, at, transcript)
+    messages = _messages_for_goal(blueprint, together, index, at, transcript)
     facts = tuple(fact for other in together for fact in blueprint.goals[other].facts)
     task = goal_task(blueprint, blueprint.goals[index], facts, blueprint.goals[together[-1]].changes)
-    return judge(world, task, messages, transcript.changes[at]).checks
+    return judge(world, task, messages, transcript.changes[at])
 
 
 def goal_task(blueprint: Blueprint, goal: Goal, facts: tuple[Fact, ...], changes: Mapping[str, JSON]) -> Task:
@@ -146,9 +147,7 @@ def goal_task(blueprint: Blueprint, goal: Goal, facts: tuple[Fact, ...], changes
     )
 
 
-def _messages_for_goal(
-    blueprint: Blueprint, node_keys: Sequence[str], together: Sequence[int], index: int, at: int, transcript: Transcript
-) -> list[Message]:
+def _messages_for_goal(blueprint: Blueprint, together: Sequence[int], index: int, at: int, transcript: Transcript) -> list[Message]:
     """The messages that bear on one goal: those of users and tools up to the goal's answer, the goal's own calls, and unplanned calls made
     since the previous answer.
 
@@ -157,9 +156,9 @@ def _messages_for_goal(
     if len(blueprint.goals) == 1 and at == len(blueprint.turns) - 1:
         return list(transcript.messages)
     by_goal: dict[int, set[str]] = defaultdict(set)
-    for node, key in zip(blueprint.nodes, node_keys, strict=True):
-        by_goal[node.goal].add(key)
-    goal_messages, planned = by_goal[index], set(node_keys)
+    for node in blueprint.nodes:
+        by_goal[node.goal].add(call_key(node.tool, node.values()))
+    goal_messages, planned = by_goal[index], set().union(*by_goal.values())
     opened_at = _opening_turn(blueprint, together, default=at)
     judged_before = (
         turn.t for turn in blueprint.turns if turn.t < at and not all(blueprint.goals[goal].is_abandoned for goal in turn.settles)

@@ -31,7 +31,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import islice, takewhile
 from typing import Any
@@ -59,12 +59,15 @@ class Verdict:
     reward: R in [0, 1]; above 0 if success.
     checks: check name -> whether it holds, in a fixed order.
     marks: the dimensions of R; None for an empty conversation.
+    unstated, unshown: the facts and the observations that checks `facts` and `evidence` miss.
     """
 
     success: bool
     reward: float
     checks: dict[str, bool]
     marks: Marks | None = None
+    unstated: tuple[Fact, ...] = ()
+    unshown: tuple[Fact, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +167,12 @@ def judge(world: type[World], task: Task, messages: Sequence[Message], changes: 
     new_facts = _new_facts(success.facts, stated, context, given_values)
     findings = Findings(changes, shown, new_facts, last.content or "", call_checks.calls, call_checks.failed)
     marks = mark(task, checks, findings)
-    return Verdict(passed, reward(task, marks, success=passed), checks, marks)
+    unstated, unshown = _missing(success.facts, stated), _missing(success.evidence, shown)
+    return Verdict(passed, reward(task, marks, success=passed), checks, marks, unstated, unshown)
+
+
+def _missing(facts: Sequence[Fact], found: Sequence[bool]) -> tuple[Fact, ...]:
+    return tuple(fact for fact, is_found in zip(facts, found, strict=True) if not is_found)
 
 
 def verify(world: type[World], task: Task, messages: Sequence[Message]) -> Verdict:
@@ -357,4 +365,5 @@ def _covers_plan(world: type[World], task: Task, messages: Sequence[Message]) ->
 
 
 def _add_check(verdict: Verdict, name: str, holds: bool) -> Verdict:
-    return Verdict(verdict.success and holds, verdict.reward * holds, {**verdict.checks, name: holds}, verdict.marks)
+    checks = {**verdict.checks, name: holds}
+    return replace(verdict, success=verdict.success and holds, reward=verdict.reward * holds, checks=checks)

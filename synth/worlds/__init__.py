@@ -36,12 +36,12 @@ class Worlds:
     """World classes by name: `WORLDS["retail"]`, `"retail" in WORLDS`."""
 
     def __init__(self) -> None:
-        self._registered: dict[str, type[World]] = {}
+        self._registered: dict[str, Callable[[], type[World]]] = {}
 
     def __getitem__(self, name: str) -> type[World]:
-        """Raises KeyError: there is no world of that name."""
+        """Raises KeyError: there is no world of that name. BadInput: its spec cannot be compiled."""
         if name in self._registered:
-            return self._registered[name]
+            return self._registered[name]()
         return _city() if name == "city" else _library()(name)
 
     def __contains__(self, name: object) -> bool:
@@ -68,7 +68,15 @@ class Worlds:
 
         if world.name in GROUNDED or is_known(world.name):
             raise ValueError(f"a world of its own is called {world.name!r} already; give yours another name")
-        self._registered[world.name] = world
+        self._registered[world.name] = lambda: world
+
+    def register_later(self, name: str, compile_world: Callable[[], type[World]]) -> None:
+        """Makes a world known in this process, to be compiled when it is first looked up; one of the same name is replaced."""
+        self._registered[name] = cache(compile_world)
+
+    def versions(self, domain: str) -> list[str]:
+        """Names of the registered worlds of a domain: `bakery@1a2b3c4d` is one of `bakery`."""
+        return [name for name in self._registered if name.startswith(f"{domain}@")]
 
     def forget(self, name: str) -> None:
         """Undoes `register`; does nothing if no world of this name is registered."""
@@ -83,6 +91,10 @@ def _check_name(name: str) -> str:
         return name
     if name.endswith((".yaml", ".yml")):
         return _of_file(Path(name))
+    if versions := WORLDS.versions(name):
+        if len(versions) > 1:
+            raise ValueError(f"{name!r} has several versions here; name one of {', '.join(versions)}")
+        return versions[0]
     nearest = difflib.get_close_matches(name.lower(), WORLDS.names(), n=1, cutoff=0.5)
     hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(WORLDS.names())}"
     raise ValueError(f"no world is called {name!r}; {hint}")
@@ -101,8 +113,8 @@ def _of_file(path: Path) -> str:
 
 
 WorldName = Annotated[str, AfterValidator(_check_name), Field(json_schema_extra={"examples": list(GROUNDED)})]
-"""A world, for configuration: its name, or a domain spec's file, for which the name of its world stands then. pydantic refuses any other,
-and names the nearest."""
+"""A world, for configuration: its name, or a domain spec's file, for which the name of its world stands then. A registered world of the
+user's own may be named by its domain alone. pydantic refuses any other, and names the nearest."""
 
 
 MOST_GENERATED = 5_000

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from functools import partial
 
 import polars as pl
 
@@ -30,11 +31,10 @@ def worlds_frame(names: Iterable[str]) -> pl.DataFrame:
 
 
 def register_stored(store: Store) -> None:
-    """Makes the worlds of a store known in this process.
+    """Makes the worlds of a store known in this process; each is compiled when it is first looked up.
 
-    Raises:
-        SpecError: a spec in it cannot be compiled by this version of Headrace.
+    `WORLDS[name]` raises SpecError if this version of Headrace cannot compile its spec.
     """
     for name, spec in store.query("SELECT world, spec FROM worlds ORDER BY world").iter_rows():
         if name not in WORLDS:
-            WORLDS.register(compile_spec(json.loads(spec), name=name, where=f"world {name} of {store.root}"))
+            WORLDS.register_later(name, partial(compile_spec, json.loads(spec), name=name, where=f"world {name} of {store.root}"))

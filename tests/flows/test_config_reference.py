@@ -116,7 +116,7 @@ def test_reference_and_differences_of_a_file_load_back_to_its_configuration(
     written = yaml.safe_load((ROOT / "configs" / f"{name}.yaml").read_text())
     for text in (reference(config, written=written), differences(config, written=written)):
         (tmp_path / "c.yaml").write_text(text, encoding="utf-8")
-        again = load(tmp_path / "c.yaml", Config)
+        again = load(tmp_path / "c.yaml", Config) if text else Config()
         assert again == config
 
 

@@ -52,8 +52,14 @@ def test_absent_keys_keep_their_defaults(tmp_path: Path) -> None:
     path.write_text("name: 名\nfunnel: {keep: 7}\nstages:\n  - {kind: rl}\n", encoding="utf-8")
     config = load(path, Whole)
     assert (config.name, config.funnel, config.stages) == ("名", Funnel(keep=7), [Rl()])
-    path.write_text("# nothing but a comment\n", encoding="utf-8")
-    assert load(path, Whole) == Whole()
+
+
+@pytest.mark.parametrize("text", ["", "\n", "# nothing but a comment\n"])
+def test_an_empty_file_is_said_to_be_empty(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(BadInput, match=r"c\.yaml: the file is empty or has only comments"):
+        load(path, Whole)
 
 
 @pytest.mark.slow

@@ -268,6 +268,11 @@ def _synthesis(store: Store) -> list[Part]:
             blueprint
             | {"blueprint_id": "blueprint-bad", "complexity_band": "hard", "status": "rejected", "reason": "no plan", "spec": "{}"},
         ),
+        write(
+            store,
+            "configurations",
+            {"position": 1, "flow": "curate", "worlds": [], "languages": ["en", "zh"], "section": "{}"},
+        ),
         write(store, "worlds", {"world": "bakery@1a2b3c4d", "domain": "bakery", "spec": "{}"}),
         write(store, "decisions", *(decision(position) for position in range(3))),
         write(store, "focus", {"focus_id": "focus-1", "task_id": "task-3", "k": 8, "successes": 6, "urgency": 0.83}),

@@ -201,7 +201,7 @@ def test_rl_leaves_tags_of_the_tasks_whose_siblings_it_drew_and_no_region_of_a_p
     assert 1 < tags.height <= 2 * CONFIG.stage("rl").tasks_a_step
     assert tags["k"].is_between(1, CONFIG.stage("rl").tag_window).all() and tags["difficulty"].null_count() == 0
 
-    explanation = str(explain(store, tags["task_id"][0]))
+    explanation = " ".join(str(explain(store, tags["task_id"][0])).split())
     assert "the last rollouts of its siblings while it was in training" in explanation and f"{policy[0]}" in explanation
     assert [one["policy"] for one in report_tags(store)["maps"]] == ["sft1"], "the draws of one probe route both stages"
     assert {row["policy"] for row in certainty(store).rows} == {"sft1"}

@@ -64,6 +64,22 @@ def synthesised_conversations(
     return [candidate.item for candidate in _choose(candidates, count)]
 
 
+def explain_shortage(store: Store, *, worlds: Sequence[str], language: Language) -> str:
+    """Why `synthesised_conversations` found none, and what to do."""
+    rows = store.query("SELECT DISTINCT world, language FROM trajectories WHERE accepted AND cluster_id IS NOT NULL ORDER BY 1, 2").rows()
+    languages = {spoken for world, spoken in rows if world in worlds}
+    named, elsewhere = ", ".join(worlds), ", ".join(dict.fromkeys(world for world, _ in rows))
+    if language in languages:
+        return (
+            f"no accepted conversation in {named} is short and easy enough: raise train.max_difficulty, or set train.synthesised_share to 0"
+        )
+    if languages:
+        return f"train.language is {language}, but the conversations in {named} are in {', '.join(sorted(languages))}: set train.language"
+    if rows:
+        return f"train.worlds is {named}, but the accepted conversations are in {elsewhere}: name these in train.worlds"
+    return f"no accepted conversation in {named}: run `headrace synthesize` on this store, or set train.synthesised_share to 0"
+
+
 def rough_tokens(messages: Sequence[Message]) -> int:
     """Words, numbers and runs of signs in a conversation: at least as many as the tiny policy's tokens."""
     texts = [message.content or "" for message in messages]

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from storage.errors import HeadraceError
+from storage.errors import BadInput, HeadraceError
 from storage.records import Division, Frame, Language, Task, content_id
 from storage.store import Store
 from synth.conversations.conversation_task import conversation_frame, conversation_sibling, goal_frames
@@ -90,6 +90,24 @@ def sources(store: Store, *, worlds: Sequence[str], max_difficulty: int) -> list
             needs_of[frame_id] = needs
             by_frame.setdefault(frame_id, Source(frame, division, difficulty, query_id, blueprint_id, conversation))
     return [source for frame_id, source in by_frame.items() if source.division != "held_out" or not needs_of[frame_id] & not_held_out]
+
+
+def check_tasks(store: Store, *, worlds: Sequence[str], max_difficulty: int) -> None:
+    """Checks that the store has tasks in one of these worlds up to a difficulty.
+
+    Raises BadInput: it has none; the message names the key of the configuration to change, or the command that makes tasks.
+    """
+    easiest = dict(store.query("SELECT world, min(difficulty) FROM tasks GROUP BY world ORDER BY world").iter_rows())
+    if not easiest:
+        raise BadInput(f"{store.root} holds no tasks yet: curate or synthesize first")
+    here = [difficulty for world, difficulty in easiest.items() if world in worlds]
+    if not here:
+        raise BadInput(
+            f"train.worlds is {', '.join(worlds)}, but the tasks of {store.root} are in {', '.join(easiest)}: "
+            "name these in train.worlds, or leave it out"
+        )
+    if min(here) > max_difficulty:
+        raise BadInput(f"train.max_difficulty is {max_difficulty}, but the easiest task in {', '.join(worlds)} has {min(here)}: raise it")
 
 
 def draw(

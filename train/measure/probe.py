@@ -27,7 +27,7 @@ from synth.engines.base import Engine, EngineFailure, check_window
 from synth.engines.budget import BudgetSpent
 from synth.rollouts.draws import Draws, rollout_parts
 from train.config import CascadeConfig
-from train.data.task_pool import Source, Use, draw, sources
+from train.data.task_pool import Source, Use, check_tasks, draw, sources
 from train.measure.evaluate import VERSION as EVALUATION_VERSION
 from train.measure.evaluate import evaluation_rows, facets
 from train.policies import OwnEngines, Policy, find_policy, open_policy_engine, promoted_policy
@@ -93,6 +93,7 @@ def evaluate(store: Store, config: CascadeConfig, *, policy: str | None = None, 
 @contextlib.contextmanager
 def _prober(store: Store, config: CascadeConfig, policy: Policy, what: str, progress: Progress | None) -> Iterator[Prober]:
     """A prober for one policy. The budget belongs to the measurement: a repeated call continues with the remaining budget."""
+    check_tasks(store, worlds=config.worlds, max_difficulty=config.max_difficulty)
     run = content_id("run", what, policy.id, config.model_dump(mode="json", exclude={"engine", "cluster", "backend", "stages", "rollouts"}))
     with open_policy_engine(store, policy, config.engine, run) if policy.engine else contextlib.nullcontext() as engine:
         prober = Prober(store, config, progress, engine)

@@ -178,7 +178,9 @@ def _explain_count(domain: Domain, state: State, demand: _Demand, count: Count, 
     wanted = int(bound[2]) + (bound[1] == "<=") if bound is not None and demand.is_broken else max(numbers) + 1
     enough = (wanted - 1) * owners + 1
     filters = " and ".join(name for name, _ in count.filters)
-    why = f"{rows} {counted.plural} for {owners} {owner.plural}, so no {owner.noun.en} has {wanted} by {filters} (the most is {max(numbers)})"
+    why = (
+        f"{rows} {counted.plural} for {owners} {owner.plural}, so no {owner.noun.en} has {wanted} by {filters} (the most is {max(numbers)})"
+    )
     if rows < enough:
         return (
             f"{why}; set `entities.{counted.name}.rows` to {enough} or more, or `entities.{owner.name}.rows` "

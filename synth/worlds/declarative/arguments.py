@@ -87,7 +87,12 @@ def _days(today: date, first: int, last: int) -> Mapping[str, int]:
 
 def _date_argument(domain: Domain, name: str, label: str, first: int, last: int, *, is_required: bool = True) -> Argument:
     days = _days(domain.today, first, last)
-    described = {"type": "string", "format": "date", "description": domain.text(f"{label}, as YYYY-MM-DD", f"{label}，格式为YYYY-MM-DD"), "x-grounded": True}
+    described = {
+        "type": "string",
+        "format": "date",
+        "description": domain.text(f"{label}, as YYYY-MM-DD", f"{label}，格式为YYYY-MM-DD"),
+        "x-grounded": True,
+    }
     error = f"{name} must be a date from {domain.iso(first)} to {domain.iso(last)}"
     return Argument(described, is_required, lambda state, value: days.get(value, BAD), error)
 

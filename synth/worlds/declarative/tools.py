@@ -222,7 +222,9 @@ class Search:
         }
         if self.orders:
             self.arguments["sort"] = choice_argument(tuple(self.orders), "sort", "sort", self.spec.sort, is_required=False)
-        limit = number_argument(domain.text("rows shown", "显示的行数"), 1, self.spec.most, is_whole=True, default=self.spec.limit, is_required=False)
+        limit = number_argument(
+            domain.text("rows shown", "显示的行数"), 1, self.spec.most, is_whole=True, default=self.spec.limit, is_required=False
+        )
         self.arguments["limit"] = replace(limit, schema={key: each for key, each in limit.schema.items() if key != "x-grounded"})
         self._equal = {name: each.place for name, each in self.filters.items() if each.filter == "equal" and each.place >= 0}
         self._others = {name: each for name, each in self.filters.items() if name not in self._equal}
@@ -244,7 +246,9 @@ def searcher(domain: Domain, entity: Entity, writer: RowWriter) -> Callee:
     """The tool that searches the rows of an entity."""
     search = Search(domain, entity)
     spec, count_key = search.spec, None if search.spec.bare else search_count_key(entity)
-    about = spec.about or domain.text(f"Searches {entity.plural}, and counts all that fit.", f"搜索{entity.noun.zh}，并统计符合条件的数量。")
+    about = spec.about or domain.text(
+        f"Searches {entity.plural}, and counts all that fit.", f"搜索{entity.noun.zh}，并统计符合条件的数量。"
+    )
     tool = _tool(domain, search_name(entity), about, search.arguments, entity.spec.group)
 
     def work(state: State, values: dict[str, Any]) -> str:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from flows.interactive.chat_session import Chat, ChatSettings
 from flows.interactive.world_repl import HELP, WorldSession
 
 
@@ -62,6 +66,9 @@ def test_what_is_unknown_is_answered_by_what_there_is() -> None:
     assert said("") == []
 
 
-def test_quit_ends_it() -> None:
-    session = WorldSession("retail", 4, lambda _: None)
-    assert not session.handle("quit") and not session.handle(" exit ")
+@pytest.mark.parametrize("line", ["quit", "exit", "/quit", "/exit", " Quit "])
+def test_the_same_lines_leave_a_world_and_a_chat(line: str) -> None:
+    """Given an engine that cannot answer, then a chat that took the line for a request would fail."""
+    engine: Any = SimpleNamespace(name="mute")
+    chat = Chat(engine, "retail", 4, ChatSettings(), lambda _: None)
+    assert not chat.handle(line) and not WorldSession("retail", 4, lambda _: None).handle(line)

@@ -74,12 +74,31 @@ def test_a_note_is_shown_beside_the_progress(clock: Clock) -> None:
     assert "train loss 0.41" in screen.getvalue()
 
 
-def test_lines_are_printed_without_a_terminal(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    with progress.show_on_console(Console(file=io.StringIO())):
+def test_lines_are_printed_without_a_terminal(clock: Clock) -> None:
+    screen = io.StringIO()
+    with progress.show_on_console(Console(file=screen)):
         progress.report("train", 0, 2)
         clock.now = 3.0
         progress.report("train", 2, 2)
-    assert capsys.readouterr().out == "train: 2 of 2, 3 s\n"
+    assert screen.getvalue() == "train: 2 of 2, 3 s\n"
+
+
+def test_the_log_of_a_flow_run_gets_a_line_for_each_step_beside_the_display(clock: Clock) -> None:
+    """Given a flow inside a flow, then both logs have the line; a step under 0.1 s has none."""
+    shown: list[str] = []
+    whole: list[str] = []
+    part: list[str] = []
+    with progress.show_with(lambda label, *_: shown.append(label)), progress.log_progress(whole.append):
+        with progress.log_progress(part.append):
+            progress.report("exact", 0, 10)
+            progress.report("quick", 1, 1)
+            clock.now = 0.4
+            progress.report("exact", 10, 10)
+        progress.report("rules", 0, 5)
+        clock.now = 1.4
+        progress.report("rules", 5, 5)
+    assert (whole, part) == (["exact: 10 of 10, 0.4 s", "rules: 5 of 5, 1.0 s"], ["exact: 10 of 10, 0.4 s"])
+    assert shown == ["exact", "quick", "exact", "rules", "rules"]
 
 
 def test_bars_on_a_terminal_leave_a_line_for_long_work(clock: Clock) -> None:

@@ -73,4 +73,9 @@ def test_an_unknown_id_is_bad_input_with_near_ones(sample, tmp_path):
 def test_lineage_prints_as_a_few_lines(sample):
     text = str(lineage(sample.store, "policy-2"))
     assert "2 queries: q-0, q-4" in text
-    assert len(text.splitlines()) < 20
+    assert "q-0 “buy me a lamp”" in text, "an example is shown with its content"
+    assert len(text.splitlines()) < 30
+
+
+def test_lineage_takes_the_name_of_a_policy(sample):
+    assert lineage(sample.store, "sft2").id == "policy-2"

@@ -161,7 +161,9 @@ def test_every_section_is_there(sample, tmp_path):
         "no forgetting",
         "policy-2",
         "q-4",
-        "shop.buy",
+        "search_products",
+        "call, then final answer",
+        "headrace explain trajectory-task-1",
     ):
         assert words in shown.text, words
     (charts,) = [json.loads(text) for attributes, text in shown.scripts if attributes.get("id") == "charts"]
@@ -183,8 +185,51 @@ def test_what_the_controller_asked_for_stands_beside_what_came_of_it(sample, tmp
     assert [cell[:2] for cell in families["A>P"]] == [(1, 0), (0, 0), (0, 0)]
     assert dict(found["operators"]) == {"inject_fault": 1, "distractors": 1}
     shown = page(sample.store, tmp_path / "report.html").text
-    for words in ("rejected: goal_0.facts", "as asked", "A>P", "3.70", "mode family by complexity band"):
+    for words in ("rejected: goal_0.facts", "as asked", "ask the user, then parallel calls", "3.70", "mode family by complexity band"):
         assert words in shown, words
+
+
+def test_calibration_is_said_to_be_one_and_no_rejection(tmp_path):
+    """Given conversations that only measured complexity, with figures of round -1, and one rejected plan."""
+    store = Store(tmp_path / "store")
+    figure = {"run": "r", "metric": "domain_entropy_bits", "value": 1.0, "n": 9}
+    store.commit(
+        [
+            write(store, "diversity", figure | {"round": -1}, figure | {"round": 0}),
+            write(
+                store,
+                "blueprints",
+                *({"blueprint_id": f"c{n}", "status": "calibration", "round": -1} for n in range(3)),
+                {"blueprint_id": "bad", "status": "rejected", "reason": "goal_0.facts", "round": 0},
+            ),
+        ]
+    )
+    shown = page(store, tmp_path / "report.html")
+    assert "3 conversations were made to measure which complexity is low, middle and high (calibration)" in shown.text
+    assert "by the check that failed first: goal_0.facts 1." in shown.text
+    (charts,) = [json.loads(text) for attributes, text in shown.scripts if attributes.get("id") == "charts"]
+    assert [trace["x"] for trace in traces(charts, "domain entropy")] == [[0]]
+    assert "-1" not in re.sub(r"Difficulty.*", "", shown.text)
+
+
+def test_a_sample_of_no_task_names_its_blueprint(tmp_path):
+    store = Store(tmp_path / "store")
+    row = {"trajectory_id": "t", "blueprint_id": "b", "accepted": True, "complexity": 1.0, "mode_coarse": "C+>F", "messages": "[]"}
+    row |= {"domain": "retail", "language": "en", "teacher": "scripted"}
+    store.commit([write(store, "trajectories", row)])
+    shown = " ".join(page(store, tmp_path / "report.html").text.split())
+    assert "its plan is b" in shown and "None" not in shown
+    assert "call (repeated), then final answer" in shown
+
+
+def test_every_table_scrolls_in_its_own_box(sample, tmp_path):
+    html = re.sub(
+        r"<style>.*?</style>|<script.*?</script>", "", write_report(sample.store, tmp_path / "report.html").read_text(), flags=re.S
+    )
+    for start in (match.start() for match in re.finditer("<table", html)):
+        before = html[:start]
+        assert before.count('<div class="scroll">') > 0
+        assert before.rfind('<div class="scroll">') > before.rfind("</table>"), html[start : start + 200]
 
 
 def test_the_ladder_is_of_the_latest_training_alone_and_of_its_latest_measurement(build, tmp_path):

@@ -76,3 +76,14 @@ def test_of_a_range_only_what_is_admitted_is_used(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("synth.worlds.WORLDS", Some())
     assert admitted_names(["gen-1..3", "retail"]) == ("gen-1", "gen-3", "retail")
     assert admitted_names(["gen-1..3", "gen-2"]) == ("gen-1", "gen-2", "gen-3"), "one that is named is not passed over in silence"
+
+
+def test_a_domain_with_two_versions_is_refused_with_their_names(tmp_path: Path) -> None:
+    first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
+    first.write_text(STARTER.read_text().replace("domain: tool_library", "domain: shed", 1))
+    second.write_text(first.read_text().replace("rows: ", "rows: 1", 1))
+    one = TypeAdapter(WorldName).validate_python(str(first))
+    assert TypeAdapter(WorldName).validate_python("shed") == one
+    TypeAdapter(WorldName).validate_python(str(second))
+    with pytest.raises(ValidationError, match=r"'shed' has several versions here; name one of shed@\w+, shed@\w+"):
+        TypeAdapter(WorldName).validate_python("shed")

@@ -226,7 +226,6 @@ class Wording(Mapping[str, Any]):
             "closers": self._spoken(CLOSERS),
         }
 
-
     def _spoken(self, texts: Mapping[Language, Sequence[str]]) -> dict[Language, Sequence[str]]:
         return {language: texts[language] for language in self._domain.languages}
 

@@ -1,0 +1,106 @@
+"""A conversation as rows of text, and a plan beside the calls that were made.
+
+One idea: a call is one line, `tool(argument=value)`, and its result the next; long texts are cut, and say how much is missing.
+It reads no store and judges nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from storage.conversation import ExecutedCall, derive_turns
+from storage.records import JSON, Message, canonical_json, parse_arguments
+from storage.releases.text_layout import cut
+
+RESULT, TEXT, SYSTEM = 200, 1_000, 200
+"""Most characters of a result, of a text or call, and of the system message."""
+
+
+@dataclass(frozen=True)
+class PlannedCall:
+    """A call of a plan.
+
+    turn: user turn of the plan, from 1; None for a plan without turns.
+    note: what else the plan says of it, such as a planned fault.
+    """
+
+    tool: str
+    arguments: Mapping[str, JSON]
+    turn: int | None = None
+    note: str = ""
+
+
+def parse_messages(text: str | None) -> tuple[Message, ...]:
+    """The messages of a stored conversation."""
+    return tuple(Message.model_validate(message) for message in json.loads(text or "[]"))
+
+
+def conversation_rows(messages: Sequence[Message], *, full: bool = False) -> list[tuple[str, str]]:
+    """(who, text) of a conversation in order; user turns are numbered. full: nothing is cut."""
+    rows, turn = list[tuple[str, str]](), 0
+    for place, message in enumerate(messages):
+        if message.role == "tool":
+            continue
+        turn += message.role == "user"
+        label = f"user {turn}" if message.role == "user" else message.role
+        if message.content:
+            rows.append((label, cut(message.content, None if full else SYSTEM if message.role == "system" else TEXT)))
+        results = {
+            each.tool_call_id: each.content or "" for each in itertools.takewhile(lambda each: each.role == "tool", messages[place + 1 :])
+        }
+        for call in message.tool_calls:
+            rows.append(("  call", cut(call_text(call.function.name, call.function.arguments), None if full else TEXT)))
+            result = results.get(call.id)
+            rows.append(("  result", "none" if result is None else cut(result, None if full else RESULT) or "empty"))
+    return rows
+
+
+def call_text(tool: str, arguments: str | Mapping[str, Any]) -> str:
+    """`tool(argument=value, ...)`; arguments that are not a JSON object are shown as they are."""
+    parsed = parse_arguments(arguments) if isinstance(arguments, str) else arguments
+    if parsed is None:
+        return f"{tool}({arguments}), which is not JSON"
+    shown = (f"{name}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}" for name, value in parsed.items())
+    return f"{tool}({', '.join(shown)})"
+
+
+def plan_rows(planned: Sequence[PlannedCall], messages: Sequence[Message]) -> list[tuple[str, str]]:
+    """(what happened, call) of every planned call in order, then the calls that the plan does not have."""
+    turns = derive_turns(messages)
+    made = [(number, call) for number, turn in enumerate(turns, 1) for step in turn.steps for call in step.calls]
+    rows = []
+    for plan in planned:
+        matches = [one for one in made if one[1].tool == plan.tool and _is_equal(one[1], plan.arguments)]
+        best = next((one for one in matches if one[1].status in ("ok", "empty")), matches[0] if matches else None)
+        if best is not None:
+            made.remove(best)
+        turn = f"turn {plan.turn}: " if plan.turn is not None else ""
+        note = f" ({plan.note})" if plan.note else ""
+        rows.append((_what_happened(best, plan.turn), f"{turn}{cut(call_text(plan.tool, plan.arguments), TEXT)}{note}"))
+    return rows + [
+        (
+            "not in the plan",
+            f"{f'turn {number}: ' if len(turns) > 1 else ''}{cut(call_text(call.tool, call.arguments or {}), TEXT)}{_status(call)}",
+        )
+        for number, call in made
+    ]
+
+
+def _is_equal(call: ExecutedCall, arguments: Mapping[str, JSON]) -> bool:
+    return canonical_json(call.arguments) == canonical_json(dict(arguments))
+
+
+def _what_happened(made: tuple[int, ExecutedCall] | None, turn: int | None) -> str:
+    if made is None:
+        return "not done"
+    number, call = made
+    word = "failed" if call.status in ("error", "missing") else "done"
+    return word if turn in (None, number) else f"{word} in turn {number}"
+
+
+def _status(call: ExecutedCall) -> str:
+    return {"error": " -> error", "empty": " -> nothing found", "missing": " -> no result", "ok": ""}[call.status]
