@@ -57,9 +57,9 @@ def check(
     draws: Annotated[int, typer.Option("--n", metavar="N", min=1, help="Number of tasks drawn to measure the solvable share.")] = 200,
     debug: Debug = False,
 ) -> None:
-    """Print all problems of a spec, each once, first the likely cause of others. If it has none, print the compiled world with example requests.
+    """Print all problems of a spec, each once; or, if it has none, the compiled world with example requests.
 
-    Exit code 2 if the spec cannot be compiled.
+    A problem that is likely to cause others comes first. Exit code 2 if the spec cannot be compiled.
 
     Example: headrace worlds check my.yaml
     """

@@ -15,7 +15,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from storage.records import CODE_TOOL, Language, frame_id
+from storage.records import CODE_TOOL, frame_id
 from synth.blueprints.blueprint import Bands, Blueprint, static_checks
 from synth.blueprints.cell import Cell
 from synth.blueprints.conversation_template import PERTURBATIONS, IntentPool, draw_template, evolve, intent_pool

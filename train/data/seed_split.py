@@ -40,7 +40,7 @@ class _Candidate:
 def synthesised_conversations(
     store: Store, *, worlds: Sequence[str], language: Language, max_difficulty: int, max_tokens: int, count: int
 ) -> list[ReleaseItem]:
-    """At most `count` accepted conversations in these worlds and this language (a world without it: in its own), in the order of their choice.
+    """At most `count` accepted conversations in these worlds and this language (or a world's own, if it lacks it), in order of choice.
 
     Args:
         max_difficulty: highest static difficulty of all goals together.

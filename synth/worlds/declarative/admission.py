@@ -23,6 +23,7 @@ from synth.worlds.declarative.state import State, fresh_state
 SEEDS = (0, 1, 2, 4)
 """Training seeds in which intents are tried. Basic intents (an action by ids, a rule that forbids it, an intent of the spec) need one seed
 in which they can be solved; the others are tried in the first one to three seeds, and must be drawable in each."""
+NOTHING_SUITS = "no rows of a fresh world suit it"
 
 
 def try_intents(domain: Domain, intents: Sequence[SpecIntent]) -> dict[str, str]:
@@ -68,7 +69,7 @@ def _problem(intent: SpecIntent, state: State, rng: random.Random, at: int, *, i
     if slots is None:
         slots = intent.draw(state, required, {}, rng)
     if slots is None:
-        return f"nothing in the world of seed {state.base.seed} suits it"
+        return NOTHING_SUITS
     if is_solved:
         try:
             intent.plan(state, slots, "en")
@@ -89,12 +90,15 @@ def problems_of(domain: Domain, intents: Sequence[SpecIntent], refused: dict[str
     state = State(fresh_state(domain, SEEDS[0]))
     for name, act in domain.acts.items():
         if name not in acts:
-            what = f"can hardly ever be done: {explain(domain, act, state)}" if domain.spec.head.combined else _UNUSED
+            reason = refused.get(name, NOTHING_SUITS)
+            reason = explain(domain, act, state) if reason == NOTHING_SUITS else reason
+            what = f"can hardly ever be done: {reason}" if domain.spec.head.combined else _UNUSED
             problems.append(Problem(f"actions.{name}", what, ROOT))
     for intent in intents:
         if isinstance(intent, ActIntent) and intent.against and intent.name in refused and intent.act.name in acts:
-            path = f"actions.{intent.act.name}.rules.{intent.against}"
-            problems.append(Problem(path, f"forbids no task: {explain(domain, intent.act, state, intent.against)}"))
+            path, reason = f"actions.{intent.act.name}.rules.{intent.against}", refused[intent.name]
+            reason = explain(domain, intent.act, state, intent.against) if reason == NOTHING_SUITS else reason
+            problems.append(Problem(path, f"forbids no task: {reason}"))
         if isinstance(intent, ScriptedIntent) and intent.name in refused:
             problems.append(Problem(f"intents.{intent.name}", f"can hardly ever be done ({refused[intent.name]}); let more rows fit it"))
     return problems

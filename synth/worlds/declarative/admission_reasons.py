@@ -49,7 +49,7 @@ def explain(domain: Domain, act: Act, state: State, against: str = "") -> str:
     """
     demands = _demands(act, against)
     for demand in demands:
-        tried = [values for values in _combinations(domain, act, demand.names)]
+        tried = list(_combinations(domain, act, demand.names))
         if not any(_is_met(demand, state, values) for values in tried):
             return _explain_one(domain, act, state, demand, tried)
     for first, second in itertools.combinations(demands, 2):
@@ -74,11 +74,11 @@ def _demands(act: Act, against: str) -> list[_Demand]:
         holds: Callable[[State, Values], bool] = _fails(test) if is_broken else test.run
         demands.append(_Demand(place, test.text, (test,), holds, is_broken))
     for at, transfer in enumerate(act.transfers):
-        row, entity, place, name = transfer.source
+        row, entity, column, name = transfer.source
         amount = transfer.amount
 
-        def covers(state: State, values: Values, row: Any = row, entity: int = entity, place: int = place, amount: Any = amount) -> bool:
-            return bool(0 <= amount.run(state, values) <= state.row(entity, row.run(state, values))[place])
+        def covers(state: State, values: Values, row: Any = row, entity: int = entity, column: int = column, amount: Any = amount) -> bool:
+            return bool(0 <= amount.run(state, values) <= state.row(entity, row.run(state, values))[column])
 
         demands.append(_Demand(f"moves[{at}]", f"{row.text}.{name} >= {amount.text}", (row, amount), covers))
     return sorted(demands, key=lambda demand: not demand.is_broken)

@@ -26,8 +26,8 @@ _LATIN_IN_CHINESE = frozenset({"kg", "km", "cm", "mm", "gb", "mb", "tb", "app", 
 
 
 def languages_of(raw: Any) -> tuple[Language, ...]:
-    """The languages of a spec's values: those of its key `languages`; without the key both if any word is bilingual (`english / 中文`), else
-    the one that most nouns and verbs are in. An invalid key counts as both; reading the head reports it."""
+    """The languages of a spec's values: those of its key `languages`. Without the key: both if any word is bilingual, else the
+    language of most nouns and verbs. An invalid key counts as both; reading the head reports it."""
     named = raw.get("languages") if isinstance(raw, Mapping) else None
     if named is not None:
         is_valid = isinstance(named, (list, tuple)) and len(named) > 0 and set(named) <= set(BOTH)
