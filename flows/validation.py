@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
     from flows.config import Config
+    from storage.records import Language
     from storage.store import Store
     from synth.clusters.business_clusters import Cluster
     from synth.clusters.catalog import Catalogue
@@ -315,6 +316,18 @@ def _parse_worlds(options: list[str]) -> list[str]:
         return TypeAdapter(list[WorldRange]).validate_python(options)
     except ValidationError as error:
         raise BadInput("; ".join(f"--world: {each['msg'].removeprefix('Value error, ')}" for each in error.errors())) from None
+
+
+def read_languages(text: str) -> tuple[Language, ...]:
+    """The languages of the option `--languages`."""
+    from typing import get_args
+
+    from storage.records import Language
+
+    names = text.replace(",", " ").split()
+    if not names or not set(names) <= set(get_args(Language)):
+        raise BadInput(f"--languages {text}: expected en, zh or en,zh")
+    return tuple(each for each in get_args(Language) if each in names)
 
 
 def read_tools(path: Path | None, worlds: tuple[str, ...]) -> Catalogue | None:

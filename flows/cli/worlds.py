@@ -29,18 +29,24 @@ _EXAMPLES = 3
 @app.command()
 def new(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="File to write; an existing file is not changed.")],
+    like: Annotated[str | None, typer.Option("--like", metavar="NAME", help="World of the library to copy, e.g. hotel.")] = None,
+    languages: Annotated[str, typer.Option("--languages", metavar="LIST", help="Languages of your users: en, zh or en,zh.")] = "en,zh",
     debug: Debug = False,
 ) -> None:
-    """Write a commented starter spec that compiles.
+    """Write a commented spec that compiles: a starter, or a copy of a world of the library under the name of the file.
 
-    Example: headrace worlds new my.yaml
+    Examples:
+
+      headrace worlds new my.yaml --languages en
+
+      headrace worlds new inn.yaml --like hotel
     """
     with handle_errors(debug):
-        from importlib.resources import files
-
+        from flows.validation import read_languages
         from storage.errors import BadInput
+        from synth.worlds.declarative.new_spec import new_spec
 
-        text = files("synth.worlds.declarative").joinpath("starter.yaml").read_text(encoding="utf-8")
+        text = new_spec(read_languages(languages), like, file)
         try:
             with file.open("x", encoding="utf-8") as opened:
                 opened.write(text)

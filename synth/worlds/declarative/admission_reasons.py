@@ -24,6 +24,8 @@ from synth.worlds.declarative.tools import value_of
 _COMBINATIONS = 4000
 """Combinations of rows and values that are tried for one condition, or for two together."""
 _BOUND = re.compile(r"count\([^()]*\) *(<=?) *(\d+)")
+_LIMIT = re.compile(r"[\w.]+ *([<>]=?) *(\d+)")
+_RANGED = (schema.IntegerField, schema.NumberField, schema.MoneyField)
 Values = Mapping[str, Any]
 
 
@@ -141,7 +143,8 @@ def _subject(domain: Domain, act: Act, names: frozenset[str], count: int) -> str
     rows = [act.params[name] for name in act.params if name in names and act.params[name].type.kind == "ref"]
     if len(rows) == 1 and count == len(domain.entities[rows[0].type.entity].ids):
         return f"{count:,} {domain.entities[rows[0].type.entity].plural}"
-    return f"{count:,} combinations of {' and '.join(name for name in act.params if name in names)}"
+    tried = "combinations tried" if count == _COMBINATIONS else "combinations"
+    return f"{count:,} {tried} of {' and '.join(name for name in act.params if name in names)}"
 
 
 def _explain_one(domain: Domain, act: Act, state: State, demand: _Demand, tried: Sequence[Values]) -> str:
@@ -151,17 +154,31 @@ def _explain_one(domain: Domain, act: Act, state: State, demand: _Demand, tried:
     counts = [count for test in demand.tests for count in test.counts]
     if counts:
         return f"{start}: {_explain_count(domain, state, demand, counts[0], tried)}"
-    facts, places = [], []
+    facts, ranges, fields = [], [], []
     for read in dict.fromkeys(read for test in demand.tests for read in test.reads):
         entity, field = _field_of(domain, act, read)
         if field is None or field.type.kind == "ref":
             continue
         values = {value_of(state, state.row(entity.number, key), field) for key in _rows_of(domain, act, state, read, tried)}
         facts.append(f"{'.'.join((*read.path, read.field))} is {_spread(domain, field, values)}")
-        places.append(f"`entities.{entity.name}.fields.{field.name}`")
+        path = f"entities.{entity.name}.fields.{field.name}"
+        fields.append(f"`{path}`")
+        ranges += _range_remedy(path, field, demand)
     known = f" ({', '.join(facts)})" if facts else ""
-    where = f"give {' or '.join(places)} other values, or change" if places else "change"
-    return f"{start}{known}; {where} the condition"
+    remedies = ranges or ([f"give {' or '.join(fields)} other values"] if fields else [])
+    return f"{start}{known}; {', or '.join([*remedies, 'change the condition'])}"
+
+
+def _range_remedy(path: str, field: Field, demand: _Demand) -> list[str]:
+    """The number that the range of a field must reach, where a condition compares it with a number; else empty."""
+    limit = _LIMIT.fullmatch(demand.text)
+    if limit is None or not isinstance(field.spec, _RANGED) or field.spec.starts or field.spec.derived:
+        return []
+    sign, number = limit[1], int(limit[2])
+    is_above = (sign[0] == "<") == demand.is_broken  # a value above the number is needed, or the number itself
+    is_number_enough = (sign in ("<", ">")) == demand.is_broken
+    reached = number if is_number_enough else number + (1 if is_above else -1)
+    return [f"raise `{path}.max` to {reached} or more" if is_above else f"lower `{path}.min` to {reached} or less"]
 
 
 def _explain_count(domain: Domain, state: State, demand: _Demand, count: Count, tried: Sequence[Values]) -> str:
@@ -177,10 +194,9 @@ def _explain_count(domain: Domain, state: State, demand: _Demand, count: Count, 
     bound = _BOUND.search(demand.text)
     wanted = int(bound[2]) + (bound[1] == "<=") if bound is not None and demand.is_broken else max(numbers) + 1
     enough = (wanted - 1) * owners + 1
-    filters = " and ".join(name for name, _ in count.filters)
-    why = (
-        f"{rows} {counted.plural} for {owners} {owner.plural}, so no {owner.noun.en} has {wanted} by {filters} (the most is {max(numbers)})"
-    )
+    others = " and ".join(name for name, _ in count.filters if name != by.name)
+    such = f" with this {others}" if others else ""
+    why = f"{rows} {counted.plural} for {owners} {owner.plural}, so no {owner.noun.en} has {wanted}{such} (the most is {max(numbers)})"
     if rows < enough:
         return (
             f"{why}; set `entities.{counted.name}.rows` to {enough} or more, or `entities.{owner.name}.rows` "

@@ -20,6 +20,8 @@ SEPARATOR = " / "
 IN_BOTH = "write it in both languages, as: english / 中文, or say `languages: [en]` at the top for a world of English alone"
 
 _PLACEHOLDER = re.compile(r"\{[^{}]*\}|https?://\S+|\S+@\S+")
+_UNTRANSLATED = re.compile(r"(?!\d+(\.\d+)?$)[^a-z()]+")
+"""A Chinese half without Chinese characters: an acronym or a placeholder, no number and no name of an expression."""
 _LATIN_WORD = re.compile(r"[A-Za-z][A-Za-z0-9'-]*")
 _LATIN_IN_CHINESE = frozenset({"kg", "km", "cm", "mm", "gb", "mb", "tb", "app", "wifi"})
 """Words in lower case that Chinese text writes in Latin letters."""
@@ -27,13 +29,12 @@ _LATIN_IN_CHINESE = frozenset({"kg", "km", "cm", "mm", "gb", "mb", "tb", "app", 
 
 def languages_of(raw: Any) -> tuple[Language, ...]:
     """The languages of a spec's values: those of its key `languages`. Without the key: both if any word is bilingual, else the
-    language of most nouns and verbs. An invalid key counts as both; reading the head reports it."""
+    language of most nouns and verbs. An invalid key counts as none; reading the head reports it."""
     named = raw.get("languages") if isinstance(raw, Mapping) else None
-    if named is not None:
-        is_valid = isinstance(named, (list, tuple)) and len(named) > 0 and set(named) <= set(BOTH)
-        return tuple(each for each in BOTH if each in named) if is_valid else BOTH
+    if isinstance(named, (list, tuple)) and named and all(each in BOTH for each in named):
+        return tuple(each for each in BOTH if each in named)
     texts = list(_texts(raw, ""))
-    if any(_halves(text) is not None or path.endswith((".en", ".zh")) for path, text in texts):
+    if any(halves_of(text) is not None or path.endswith((".en", ".zh")) for path, text in texts):
         return BOTH
     names = [has_chinese(text) for path, text in texts if path.endswith((".noun", ".verb"))]
     return ("zh",) if sum(names) > len(names) / 2 else ("en",)
@@ -43,7 +44,7 @@ def reduce_to(raw: Any, language: Language) -> Any:
     """The values of a spec in one language: of bilingual words this language's half, and no text that is in the other language alone where
     it may be missing (measure words, a tool's words)."""
     if isinstance(raw, str):
-        halves = _halves(raw)
+        halves = halves_of(raw)
         return raw if halves is None else halves[language]
     if isinstance(raw, (list, tuple)):
         return [reduce_to(each, language) for each in raw]
@@ -94,10 +95,10 @@ def word_form(languages: Sequence[Language]) -> str:
     return ", as: english / 中文" if len(languages) > 1 else f", in {LANGUAGE_NAMES[languages[0]]}"
 
 
-def _halves(text: str) -> Mapping[Language, str] | None:
-    """The halves of bilingual words; None for any other text."""
+def halves_of(text: str) -> Mapping[Language, str] | None:
+    """The halves of bilingual words (`lent / 已借出`, `VPN / VPN`, `to _ / _`); None for any other text, such as a division."""
     english, slash, chinese = text.rpartition(SEPARATOR)
-    if not slash or not has_chinese(chinese) or has_chinese(english):
+    if not slash or has_chinese(english) or not (has_chinese(chinese) or _UNTRANSLATED.fullmatch(chinese.strip())):
         return None
     return {"en": english.strip(), "zh": chinese.strip()}
 

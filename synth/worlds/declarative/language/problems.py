@@ -64,11 +64,12 @@ class SpecError(BadInput):
     def __init__(self, problems: Iterable[Problem], where: str = "") -> None:
         self.problems = tuple(problems)
         self.where = where
-        first, *others = map(str, causes_of(self.problems))
-        first = first if len(first) <= _ONE_LINE else f"{first[: _ONE_LINE - 4].rstrip()} ..."
-        hint = f"`headrace worlds check {where}` lists them" if where.endswith((".yaml", ".yml")) else ""
-        more = f"; {len(others)} more problem{'s' if len(others) > 1 else ''}{f' ({hint})' if hint else ''}" if others else ""
-        super().__init__((f"{where}: " if where else "") + first + more)
+        first, *others = causes_of(self.problems)
+        text = str(first) if len(str(first)) <= _ONE_LINE else f"{str(first)[: _ONE_LINE - 4].rstrip()} ..."
+        parts = [f"{where}: {text}" if where else text]
+        parts += [f"{len(others)} more problem{'s' if len(others) > 1 else ''}"] if others else []
+        parts += [f"for more: headrace worlds check {where}"] if where.endswith((".yaml", ".yml")) and first.places[0] else []
+        super().__init__("; ".join(parts))
 
 
 def nearest(word: str, names: Iterable[str], *, lead: str = "there are") -> str:

@@ -6,6 +6,7 @@ with its path and a remedy.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -90,14 +91,21 @@ class Reader:
 
     def part(self, model: type[Any], raw: Any, path: str) -> Any:
         """`raw` as a model; None after a problem was reported."""
+        if raw is None and not path:
+            self.add("", "holds nothing; `headrace worlds new FILE` writes a spec to start from")
+            return None
         if not isinstance(raw, Mapping):
             self.add(path, f"expected keys and values ({', '.join(_keys(model))})")
             return None
         try:
             return model.model_validate(raw, context=self.languages)
         except ValidationError as error:
-            for each in error.errors(include_url=False):
-                self._report(model, each, path)
+            errors = error.errors(include_url=False)
+            unknown = [str(each["loc"][0]) for each in errors if each["type"] == "extra_forbidden"]
+            for each in errors:
+                is_misspelt = each["type"] == "missing" and difflib.get_close_matches(str(each["loc"][-1]), unknown)
+                if not is_misspelt:  # else the unknown key says it
+                    self._report(model, each, path)
             return None
 
     def check_key(self, name: Any, path: str) -> bool:
@@ -118,6 +126,8 @@ class Reader:
         elif error["type"] == "missing":
             hint = _HINTS.get(place[-1], "").replace("{form}", word_form(self.languages))
             self.add(where, f"is missing{hint}", FOLLOWS)
+        elif where.startswith("languages"):
+            self.add("languages", "expected [en], [zh] or [en, zh]: the languages of your users", ROOT)
         else:
             self.add(where, _message(error))
 
@@ -142,7 +152,7 @@ _MESSAGES = {
     "tuple_type": "write a list here, e.g. [..., ...], or a line with - for each",
     "too_long": "{actual_length} of them; at most {max_length}",
     "too_short": "none; give at least {min_length}",
-    "dict_type": "write keys and values here, as key: value",
+    "dict_type": "write keys and values here, e.g. {{first: one, second: two}}",
     "mapping_type": "write keys and values here, as key: value",
     "dataclass_type": IN_BOTH,
     "model_type": "write keys and values here, as key: value",

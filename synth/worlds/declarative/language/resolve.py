@@ -261,7 +261,8 @@ class _Resolver:
             self.add("entities", f"{len(self.entities)} of them; a business needs at least {spec_schema.MIN_ENTITIES}", FOLLOWS)
         rows = sum(entity.spec.rows for entity in self.entities.values())
         if rows < spec_schema.MIN_ROWS:
-            self.add("entities", f"{rows} rows in all; at least {spec_schema.MIN_ROWS} are needed: raise `rows`", FOLLOWS)
+            each = ", ".join(f"{entity.name} {entity.spec.rows}" for entity in self.entities.values())
+            self.add("entities", f"{rows} rows in all ({each}); at least {spec_schema.MIN_ROWS} are needed: raise `rows`", FOLLOWS)
         tools = len(domain.acts) + sum(
             ("get" in entity.spec.tools) + ("search" in entity.spec.tools) + len(entity.owners()) for entity in self.entities.values()
         )
