@@ -45,7 +45,7 @@ def _describe(error: yaml.YAMLError, text: str) -> Problem:
     mark = getattr(error, "problem_mark", None)
     if mark is None:
         return Problem("", f"not valid YAML: {error}")
-    line = (text.splitlines() or [""])[min(mark.line, text.count("\n"))]
+    line = next(iter(text.splitlines()[mark.line :]), "")
     if "\t" in line[: len(line) - len(line.lstrip())]:
         return Problem(f"line {mark.line + 1}", "begins with a tab; YAML is indented with spaces: write spaces in its place")
     problem = str(getattr(error, "problem", None) or error)

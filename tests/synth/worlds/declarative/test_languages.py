@@ -146,7 +146,9 @@ def test_other_languages_are_refused_alone(named: Any) -> None:
 
 def test_chinese_in_an_english_world_is_refused() -> None:
     told = refusals(lambda raw: raw["actions"]["return_tool"].update(verb="归还"), "en")
-    assert told == ["actions.return_tool.verb: Chinese characters in a world of English alone; write English, or `languages: [en, zh]` at the top"]
+    assert told == [
+        "actions.return_tool.verb: Chinese characters in a world of English alone; write English, or `languages: [en, zh]` at the top"
+    ]
 
 
 # ---- each half in its language ----------------------------------------------------------------------------------------------------
@@ -164,7 +166,9 @@ def test_chinese_in_an_english_half_is_refused() -> None:
     assert told == ["actions.renew_loan.verb: the English words contain Chinese; English comes first, as: english / 中文"]
 
 
-@pytest.mark.parametrize("text", ["换SIM卡", "连接Wi-Fi", "VPN", "把{loan}再留{days}", "_ GB以上", "16GB", "iPhone手机", "重置app密码", "25km", "发到a@b.org"])
+@pytest.mark.parametrize(
+    "text", ["换SIM卡", "连接Wi-Fi", "VPN", "把{loan}再留{days}", "_ GB以上", "16GB", "iPhone手机", "重置app密码", "25km", "发到a@b.org"]
+)
 def test_what_chinese_writes_in_latin_letters_is_chinese(text: str) -> None:
     check_chinese(text)
 
