@@ -44,7 +44,7 @@ def new(
     with handle_errors(debug):
         from flows.validation import read_languages
         from storage.errors import BadInput
-        from synth.worlds.declarative.new_spec import new_spec
+        from synth.writing.new_spec import new_spec
 
         text = new_spec(read_languages(languages), like, file)
         try:
@@ -151,7 +151,7 @@ app.command("write")(write)
 def _print_world(world: type[SpecWorld], draws: int) -> None:
     from synth.tasks.assessment import assess
     from synth.worlds.declarative.intents.computing import ComputeIntent
-    from synth.worlds.declarative.language.languages import LANGUAGE_NAMES
+    from synth.worlds.declarative.languages import LANGUAGE_NAMES
     from synth.writing.shapes import shape_of
 
     domain = world.domain

@@ -170,7 +170,7 @@ class WorldSession:
     def _ask(self, rest: list[str]) -> None:
         from synth.sandbox import SandboxError
         from synth.tasks.solver import NotAdmitted
-        from synth.worlds.declarative.language.languages import LANGUAGE_NAMES
+        from synth.worlds.declarative.languages import LANGUAGE_NAMES
 
         spoken = self.world.languages
         language: Any = next((each for each in rest if each in ("en", "zh")), spoken[0])

@@ -20,10 +20,10 @@ from synth.worlds.declarative.domain import Domain, system_prompt
 from synth.worlds.declarative.intents import intents_of
 from synth.worlds.declarative.intents.request_templates import Wording
 from synth.worlds.declarative.language import schema
-from synth.worlds.declarative.language.languages import languages_of, reduce_to
 from synth.worlds.declarative.language.problems import Problem, SpecError
 from synth.worlds.declarative.language.resolve import resolve
 from synth.worlds.declarative.language.yaml_text import parse_file
+from synth.worlds.declarative.languages import languages_of, reduce_to
 from synth.worlds.declarative.naming import public_callees, public_names
 from synth.worlds.declarative.tools import callees, get_name, list_count_key, list_name, search_count_key, search_name
 

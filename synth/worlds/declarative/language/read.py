@@ -15,7 +15,6 @@ from pydantic import BaseModel, ValidationError
 
 from storage.records import Language
 from synth.worlds.declarative.language.job_schema import KIND_TYPES, STEP_TYPES, Answer, AnswerStep, Case, ChooseStep, IntentSpec, KindSpec
-from synth.worlds.declarative.language.languages import BOTH, IN_BOTH, chinese_places, languages_of, word_form
 from synth.worlds.declarative.language.problems import FOLLOWS, ROOT, USUAL, Problem, nearest
 from synth.worlds.declarative.language.schema import FIELD_TYPES, PARAM_TYPES, FieldSpec, ParamSpec
 from synth.worlds.declarative.language.spec_schema import (
@@ -30,6 +29,7 @@ from synth.worlds.declarative.language.spec_schema import (
     SpecHead,
 )
 from synth.worlds.declarative.language.values import Strict, check_key
+from synth.worlds.declarative.languages import BOTH, IN_BOTH, chinese_places, languages_of, word_form
 
 T = TypeVar("T")
 

@@ -17,13 +17,13 @@ from synth.worlds.declarative.domain import Domain, Entity, Field, filter_name
 from synth.worlds.declarative.language import schema, spec_schema
 from synth.worlds.declarative.language.expression_types import PLAIN_TYPES, Type
 from synth.worlds.declarative.language.job_steps import JobResolver
-from synth.worlds.declarative.language.languages import word_form
 from synth.worlds.declarative.language.problems import FOLLOWS, SpecError, nearest
 from synth.worlds.declarative.language.read import Spec, read_spec
 from synth.worlds.declarative.language.resolve_actions import resolve_action
 from synth.worlds.declarative.language.resolved_steps import Refuse, last_steps
 from synth.worlds.declarative.language.scopes import RowScope, SpecContext
 from synth.worlds.declarative.language.values import Words
+from synth.worlds.declarative.languages import word_form
 from synth.worlds.declarative.tools import get_name, search_name, search_orders
 
 

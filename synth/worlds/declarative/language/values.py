@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
 from storage.records import Language
-from synth.worlds.declarative.language.languages import BOTH, IN_BOTH, LANGUAGE_NAMES, SEPARATOR, check_chinese, check_english
+from synth.worlds.declarative.languages import BOTH, IN_BOTH, LANGUAGE_NAMES, SEPARATOR, check_chinese, check_english
 
 _KEY = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _RESERVED = frozenset({

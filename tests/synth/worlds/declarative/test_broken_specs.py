@@ -9,7 +9,7 @@ import pytest
 
 from synth.worlds.declarative.compile import compile_file
 from synth.worlds.declarative.language.problems import FOLLOWS, ROOT, Problem, SpecError, causes_of
-from synth.worlds.declarative.new_spec import new_spec
+from synth.writing.new_spec import new_spec
 
 STARTER = new_spec(["en"])
 BILINGUAL = new_spec(["en", "zh"])

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from storage.errors import BadInput
 from storage.records import Language, canonical_json
 from storage.store import Store
 from synth.run.config import SynthesisConfig
@@ -21,10 +20,10 @@ from synth.text.claims import has_chinese
 from synth.worlds import WORLDS
 from synth.worlds.declarative.compile import compile_spec
 from synth.worlds.declarative.compiled_world import SpecWorld
-from synth.worlds.declarative.language.languages import check_chinese, languages_of
 from synth.worlds.declarative.language.problems import SpecError
 from synth.worlds.declarative.language.yaml_text import parse_text
-from synth.worlds.declarative.new_spec import copied_worlds, new_spec
+from synth.worlds.declarative.languages import check_chinese, languages_of
+from synth.writing.new_spec import new_spec
 
 SMALL = SynthesisConfig(accepted=24, calibration=16, subsample=16, max_proposals=80, drills={})
 _LETTERS = re.compile(r"[a-z]{3,}")
@@ -89,33 +88,6 @@ def test_a_bilingual_spec_with_one_language_named_is_a_world_of_that_one() -> No
     assert world.domain.entities["loan"].noun.en == "loan"
     assert not has_chinese(world.system_prompt)
     assert set(assess(world, 20, seed=0).requests) == {"en"}
-
-
-@pytest.mark.parametrize("like", copied_worlds())
-def test_every_world_of_the_library_has_an_english_copy(like: str) -> None:
-    text = new_spec(["en"], like, Path("Our business.yaml"))
-    assert not has_chinese(text)
-    assert text.count("#") >= 2
-    assert "domain: our_business\nlanguages: [en]" in text
-    world = compile_spec(parse_text(text))
-    assert world.languages == ("en",)
-    assert assess(world, 40, seed=0).share > 0.9
-
-
-def test_a_copy_in_both_languages_differs_from_its_world_in_name_and_head_alone() -> None:
-    text = new_spec(["en", "zh"], "hotel", Path("hotel.yaml"))
-    assert "domain: my_hotel\n" in text
-    raw, source = parse_text(text), WORLDS["hotel"].source  # type: ignore[attr-defined]
-    assert {key for key in raw if raw[key] != source.get(key)} == {"domain", "languages"}
-    assert compile_spec(parse_text(new_spec(["zh"], "hotel"))).languages == ("zh",)
-
-
-@pytest.mark.parametrize(
-    ("like", "reason"), [("retail", "has its requests in a file"), ("htel", "did you mean 'hotel'"), ("city", "is no world of the library")]
-)
-def test_what_cannot_be_copied_is_refused(like: str, reason: str) -> None:
-    with pytest.raises(BadInput, match=reason):
-        new_spec(["en"], like)
 
 
 # ---- which languages ---------------------------------------------------------------------------------------------------------------

@@ -16,9 +16,9 @@ import yaml
 from storage.errors import BadInput
 from storage.records import Language
 from synth.text.yaml_loader import TEXT_LOADER
-from synth.worlds.declarative.language.languages import BOTH, halves_of
 from synth.worlds.declarative.language.problems import nearest
 from synth.worlds.declarative.language.values import check_key
+from synth.worlds.declarative.languages import BOTH, halves_of
 from synth.worlds.declarative.library_worlds import is_known, library_specs
 
 _LANGUAGES = {
