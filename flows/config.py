@@ -24,7 +24,7 @@ from storage.store import Store
 from synth.clusters.catalog import read_catalogue
 from synth.haystack.generate import HaystackConfig, wordings
 from synth.run.config import SynthesisConfig
-from synth.worlds import admitted_names, names_in
+from synth.worlds import WORLDS, admitted_names, names_in
 from synth.worlds.stored_worlds import register_stored
 from train.config import CascadeConfig
 
@@ -124,7 +124,9 @@ def _synthesis_settings(config: Config) -> FlowSettings:
     section = config.synthesize
     tools = read_catalogue(section.tools).tools if section.tools is not None else ()
     worlds = dict.fromkeys([*section.worlds, *sorted({tool.world for tool in tools if tool.world is not None})])
-    languages = ("en",) * (section.chinese_share < 1) + ("zh",) * (section.chinese_share > 0)
+    wanted = ("en",) * (section.chinese_share < 1) + ("zh",) * (section.chinese_share > 0)
+    spoken = {language for name in worlds for language in (WORLDS[name].languages if name in WORLDS else ("en", "zh"))}
+    languages = tuple(sorted(spoken & set(wanted) or spoken))
     return FlowSettings("synthesize", tuple(worlds), languages, section.model_dump(mode="json"))
 
 

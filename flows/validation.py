@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
     from flows.config import Config
+    from storage.records import Language
     from storage.store import Store
     from synth.clusters.business_clusters import Cluster
     from synth.clusters.catalog import Catalogue
@@ -189,6 +190,7 @@ def check_backends(config: Config, *, patience_s: float | None = 0.0) -> None:
     from train.data.general_data import choose_chats
     from train.models.base_model import check_base_model, resolve_model, window_of
 
+    check_language(config)
     for _, need in stage_needs(config):
         if need.check is not None:
             need.check(patience_s)
@@ -198,6 +200,16 @@ def check_backends(config: Config, *, patience_s: float | None = 0.0) -> None:
         folder = resolve_model(config.train.model)
         check_base_model(folder)
         choose_chats(config.train.chat_counts, window_of(folder))
+
+
+def check_language(config: Config) -> None:
+    """Check that a world of `train.worlds` speaks the language that the training is to use."""
+    from synth.worlds import WORLDS
+
+    wanted, worlds = config.train.language, config.train.worlds
+    spoken = [language for name in worlds for language in WORLDS[name].languages]
+    if wanted not in spoken:
+        raise BadInput(f"train.language is {wanted}, but {', '.join(worlds)} has no requests in it; set train.language: {spoken[0]}")
 
 
 def stage_needs(config: Config) -> list[tuple[list[str], Need]]:
@@ -304,6 +316,18 @@ def _parse_worlds(options: list[str]) -> list[str]:
         return TypeAdapter(list[WorldRange]).validate_python(options)
     except ValidationError as error:
         raise BadInput("; ".join(f"--world: {each['msg'].removeprefix('Value error, ')}" for each in error.errors())) from None
+
+
+def read_languages(text: str) -> tuple[Language, ...]:
+    """The languages of the option `--languages`."""
+    from typing import get_args
+
+    from storage.records import Language
+
+    names = text.replace(",", " ").split()
+    if not names or not set(names) <= set(get_args(Language)):
+        raise BadInput(f"--languages {text}: expected en, zh or en,zh")
+    return tuple(each for each in get_args(Language) if each in names)
 
 
 def read_tools(path: Path | None, worlds: tuple[str, ...]) -> Catalogue | None:

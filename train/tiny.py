@@ -189,7 +189,11 @@ def vocabulary_texts(worlds: Sequence[type[World]], languages: Sequence[Language
             if isinstance(kind, Identifier):
                 texts += kind.choices
             elif isinstance(kind, Vocabulary):
-                texts += [text for key, names in kind.names.items() for text in (key, *(names[language] for language in languages))]
+                texts += [
+                    text
+                    for key, names in kind.names.items()
+                    for text in (key, *(names[world.language_near(language)] for language in languages))
+                ]
         instance = world(0)
         for tool in world.tools:
             properties: dict[str, Any] = tool.parameters.get("properties", {})

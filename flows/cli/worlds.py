@@ -29,18 +29,24 @@ _EXAMPLES = 3
 @app.command()
 def new(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="File to write; an existing file is not changed.")],
+    like: Annotated[str | None, typer.Option("--like", metavar="NAME", help="World of the library to copy, e.g. hotel.")] = None,
+    languages: Annotated[str, typer.Option("--languages", metavar="LIST", help="Languages of your users: en, zh or en,zh.")] = "en,zh",
     debug: Debug = False,
 ) -> None:
-    """Write a commented starter spec that compiles.
+    """Write a commented spec that compiles: a starter, or a copy of a world of the library under the name of the file.
 
-    Example: headrace worlds new my.yaml
+    Examples:
+
+      headrace worlds new my.yaml --languages en
+
+      headrace worlds new inn.yaml --like hotel
     """
     with handle_errors(debug):
-        from importlib.resources import files
-
+        from flows.validation import read_languages
         from storage.errors import BadInput
+        from synth.writing.new_spec import new_spec
 
-        text = files("synth.worlds.declarative").joinpath("starter.yaml").read_text(encoding="utf-8")
+        text = new_spec(read_languages(languages), like, file)
         try:
             with file.open("x", encoding="utf-8") as opened:
                 opened.write(text)
@@ -57,26 +63,26 @@ def check(
     draws: Annotated[int, typer.Option("--n", metavar="N", min=1, help="Number of tasks drawn to measure the solvable share.")] = 200,
     debug: Debug = False,
 ) -> None:
-    """Print all problems of a spec, one per line. If it has none, print the compiled world with example requests.
+    """Print all problems of a spec, each once; or, if it has none, the compiled world with example requests.
 
-    Exit code 2 if the spec cannot be compiled.
+    A problem that is likely to cause others comes first. Exit code 2 if the spec cannot be compiled.
 
     Example: headrace worlds check my.yaml
     """
     with handle_errors(debug):
         from synth.worlds.declarative.compile import compile_file
-        from synth.worlds.declarative.language.problems import SpecError
+        from synth.worlds.declarative.language.problems import SpecError, causes_of
         from synth.worlds.declarative.library_worlds import library_specs, world_of
 
         try:
             is_shipped = any(file.resolve() == path.resolve() for path in library_specs().values())
             world = world_of(file.stem) if is_shipped else compile_file(file)
         except SpecError as error:
-            for problem in error.problems:
-                print_text(str(problem))
-            print_text(
-                f"{file}: {len(error.problems)} problem{'s' if len(error.problems) > 1 else ''}; docs/worlds.md describes the language"
-            )
+            causes = causes_of(error.problems)
+            for line in (line for cause in causes for line in cause.lines()):
+                print_text(line)
+            first = "; mend the first one first" if len(causes) > 1 else ""
+            print_text(f"{file}: {len(causes)} problem{'s' if len(causes) > 1 else ''}{first}. docs/worlds.md describes the language")
             raise typer.Exit(2) from None
         _print_world(world, draws)
 
@@ -145,12 +151,14 @@ app.command("write")(write)
 def _print_world(world: type[SpecWorld], draws: int) -> None:
     from synth.tasks.assessment import assess
     from synth.worlds.declarative.intents.computing import ComputeIntent
+    from synth.worlds.declarative.languages import LANGUAGE_NAMES
     from synth.writing.shapes import shape_of
 
     domain = world.domain
     rules = sum(len(action.rules) for action in domain.spec.actions.values())
     rows = ", ".join(f"{entity.name} {entity.spec.rows}" for entity in domain.by_number)
     print_text(f"{world.name}: {domain.spec.head.about.en}")
+    print_text(f"languages {' and '.join(LANGUAGE_NAMES[language] for language in world.languages)}")
     print_text(f"entities  {len(domain.entities)} ({rows}), {sum(entity.spec.rows for entity in domain.by_number):,} rows")
     print_text(f"tools     {len(world.tools)}: {', '.join(tool.name for tool in world.tools)}")
     computing = sum(isinstance(intent, ComputeIntent) for intent in world.intents.values())

@@ -170,8 +170,13 @@ class WorldSession:
     def _ask(self, rest: list[str]) -> None:
         from synth.sandbox import SandboxError
         from synth.tasks.solver import NotAdmitted
+        from synth.worlds.declarative.languages import LANGUAGE_NAMES
 
-        language: Any = "zh" if "zh" in rest else "en"
+        spoken = self.world.languages
+        language: Any = next((each for each in rest if each in ("en", "zh")), spoken[0])
+        if language not in spoken:
+            self.say(f"no request of {self.world.name} is in {LANGUAGE_NAMES[language]}; its `languages` are {', '.join(spoken)}")
+            return
         intents = [name for name in rest if name not in ("en", "zh")]
         if intents and intents[0] not in self.world.intents:
             self.say(f"no intent {intents[0]!r}; `intents` lists them")
@@ -212,6 +217,7 @@ def draw_task(
     """Draw needs until one gives a task in the world of this seed, at most 40 times.
 
     next_need: draws a need.
+    language: the preferred one; a world that has no requests in it takes its first.
     canonical: use short plain wording, which a tiny policy can read.
 
     Raises:
@@ -223,6 +229,7 @@ def draw_task(
     from synth.tasks.wording import render
 
     kind, failure = type(world), NotAdmitted("none_drawn")
+    language = kind.language_near(language)
     for _ in range(_TRIES):
         intent, slots = next_need()
         frame = Frame(world=world.name, intent=intent, slots=kind(seed).draw_slots(intent, slots, rng))

@@ -15,7 +15,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from storage.records import CODE_TOOL, Language, frame_id
+from storage.records import CODE_TOOL, frame_id
 from synth.blueprints.blueprint import Bands, Blueprint, static_checks
 from synth.blueprints.cell import Cell
 from synth.blueprints.conversation_template import PERTURBATIONS, IntentPool, draw_template, evolve, intent_pool
@@ -183,7 +183,7 @@ class Planner:
         Raises:
             PlanFailed: no slots fit the template, or the blueprint fails its checks.
         """
-        language: Language = "zh" if rng.random() < self.chinese_share else "en"
+        language = template.world.language_near("zh" if rng.random() < self.chinese_share else "en")
         is_perturbed = self.veiled_share > 0 and rng.random() < self.veiled_share
         perturbations = frozenset(rng.sample(PERTURBATIONS, rng.randint(1, 2)) if is_perturbed else ())
         is_usable = training_filter(self.is_allowed, template.world)

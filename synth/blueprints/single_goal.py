@@ -85,12 +85,13 @@ def _draw(
         side = division(frame.id, divisions)
         use: Use = "eval_out" if side == "held_out" else "train"
         blueprint_id = content_id("blueprint", "drill", frame.id)
+        language = world.language_near("en")
         try:
             task = admit_any(
                 world,
                 frame,
-                text=render(world, frame, "en", rng, canonical=True),
-                language="en",
+                text=render(world, frame, language, rng, canonical=True),
+                language=language,
                 seeds=world_seeds(frame.id, 0, use, _SEEDS),
                 division=side,
                 use=use,

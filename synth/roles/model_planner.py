@@ -116,7 +116,7 @@ class _PlanCheck:
     def __init__(self, rules: Planner, offer: Offer, cell: Cell, rng: random.Random) -> None:
         self.rules, self.offer, self.cell, self.rng = rules, offer, cell, rng
         self.pool: IntentPool = intent_pool(offer.world, offer.tools)
-        self.language: Language = "zh" if rng.random() < rules.chinese_share else "en"
+        self.language: Language = offer.world.language_near("zh" if rng.random() < rules.chinese_share else "en")
         self.seed = training_seed(rng.randrange(WORLD_SEEDS))
         self.example_seed = rng.random()
         self.computing: frozenset[str] = self.pool.computing if rules.code_share == 1.0 else frozenset()

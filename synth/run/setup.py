@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property, partial
 
 import polars as pl
@@ -63,6 +64,7 @@ class SynthesisSetup:
         self._programs = {} if problem else config.programs
         self.code_share = config.code_share if self.code_domains and not problem else None
         self.notes: tuple[str, ...] = (f"run_python is not offered: no sandbox works here ({problem})",) if problem else ()
+        self.notes += _language_notes(config, self.worlds)
         self.parameters = config.model_dump(mode="json", exclude={"tools", "roles"})
         self.parameters |= {"code_share": self.code_share or 0.0, "divisions": divisions.model_dump(mode="json")}
         self.writer = PartWriter(store, VERSION, self.versions)
@@ -129,3 +131,19 @@ class SynthesisSetup:
                 self.store.write("tasks", tasks, tasks_frame([drill.task for drill in drills])),
             ]
         self.writer.add(*parts)
+
+
+def _language_notes(config: SynthesisConfig, worlds: Sequence[str]) -> tuple[str, ...]:
+    """What to say where a share of Chinese is set that no world of the run allows."""
+    if "chinese_share" not in config.model_fields_set:
+        return ()
+    spoken = {language for name in worlds for language in WORLDS[name].languages}
+    if config.chinese_share > 0 and "zh" not in spoken:
+        return (
+            f"every conversation is in English, though synthesize.chinese_share is {config.chinese_share}: no chosen world speaks Chinese",
+        )
+    if config.chinese_share < 1 and "en" not in spoken:
+        return (
+            f"every conversation is in Chinese, though synthesize.chinese_share is {config.chinese_share}: no chosen world speaks English",
+        )
+    return ()

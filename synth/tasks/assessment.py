@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from storage.records import Frame, Language
 from synth.tasks.solver import NotAdmitted, admit, draw_seed
-from synth.tasks.wording import LANGUAGES, render
+from synth.tasks.wording import render
 from synth.worlds.base import World
 
 _OPTIONAL_SHARE = 0.35
@@ -31,7 +31,7 @@ class Assessment:
     solvable: int = 0
     admitted: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
-    requests: dict[Language, list[str]] = field(default_factory=lambda: {"en": [], "zh": []})
+    requests: dict[Language, list[str]] = field(default_factory=dict)
 
     @property
     def share(self) -> float:
@@ -40,7 +40,7 @@ class Assessment:
 
 
 def assess(world: type[World], draws: int, *, seed: int) -> Assessment:
-    """Draws tasks of a world and admits each (`solver.admit`): intents in turn, optional slots at random, both languages in turn.
+    """Draws tasks of a world and admits each (`solver.admit`): intents in turn, optional slots at random, its languages in turn.
 
     draws: how many tasks are drawn.
     """
@@ -48,7 +48,7 @@ def assess(world: type[World], draws: int, *, seed: int) -> Assessment:
     intents, assessment = list(world.jobs()), Assessment()
     rng.shuffle(intents)
     for turn in range(draws):
-        intent, language = intents[turn % len(intents)], LANGUAGES[turn % 2]
+        intent, language = intents[turn % len(intents)], world.languages[turn % len(world.languages)]
         names = frozenset(slot.name for slot in intent.slots if slot.is_required or rng.random() < _OPTIONAL_SHARE)
         world_seed = draw_seed(rng, "train")
         frame = Frame(world=world.name, intent=intent.name, slots=world(world_seed).draw_slots(intent.name, names, rng))
@@ -61,5 +61,5 @@ def assess(world: type[World], draws: int, *, seed: int) -> Assessment:
             continue
         assessment.solvable += 1
         assessment.admitted[intent.name] += 1
-        assessment.requests[language].append(text)
+        assessment.requests.setdefault(language, []).append(text)
     return assessment

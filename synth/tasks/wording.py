@@ -242,14 +242,14 @@ def _check_templates(world: type[World], templates: Templates, where: str) -> Te
     for kind, styles in templates.kinds.items():
         if kind not in world.kinds:
             raise BadInput(f"{where}: {templates.world}.kinds.{kind}: the world has no such slot kind")
-        if one_sided := sorted(style for style, phrases in styles.items() if set(phrases) != set(LANGUAGES)):
-            raise BadInput(f"{where}: {templates.world}.kinds.{kind}.{one_sided[0]}: expected texts in en and in zh")
+        if one_sided := sorted(style for style, phrases in styles.items() if not set(world.languages) <= set(phrases)):
+            raise BadInput(f"{where}: {templates.world}.kinds.{kind}.{one_sided[0]}: expected texts in {' and in '.join(world.languages)}")
     for slot, phrases in templates.segments.items():
         _check_segments(slot, phrases, f"{where}: {templates.world}.segments.{slot}", intents)
     for name, intent in intents.items():
         slot_names = frozenset(slot.name for slot in intent.slots)
         needed = frozenset(slot.name for slot in intent.slots if slot.is_required) - set(templates.segments)
-        for language in LANGUAGES:
+        for language in world.languages:
             if not templates.intents.get(name, {}).get(language):
                 raise BadInput(f"{where}: {templates.world}.intents.{name}: no templates in {language!r}")
             for section, worded in (("intents", templates.intents), ("canonical", templates.canonical)):

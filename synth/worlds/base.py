@@ -138,6 +138,8 @@ class World(ABC):
     tools: ClassVar[tuple[Tool, ...]]
     intents: ClassVar[Mapping[str, Intent]]
     kinds: ClassVar[Mapping[str, SlotKind]]
+    languages: ClassVar[tuple[Language, ...]] = ("en", "zh")
+    """The languages that its requests can be in."""
     system_prompt: ClassVar[str] = ""
     """What every conversation of this world opens with; empty for none."""
     has_seeded_names: ClassVar[bool] = False
@@ -161,6 +163,11 @@ class World(ABC):
 
     def __init__(self, seed: int) -> None:
         self.reset(seed)
+
+    @classmethod
+    def language_near(cls, preferred: Language) -> Language:
+        """The preferred language if the world has it, else the world's first."""
+        return preferred if preferred in cls.languages else cls.languages[0]
 
     @classmethod
     def jobs(cls) -> tuple[Intent, ...]:

@@ -40,7 +40,7 @@ class _Candidate:
 def synthesised_conversations(
     store: Store, *, worlds: Sequence[str], language: Language, max_difficulty: int, max_tokens: int, count: int
 ) -> list[ReleaseItem]:
-    """At most `count` accepted conversations in these worlds and this language, in the order of their choice.
+    """At most `count` accepted conversations in these worlds and this language (or a world's own, if it lacks it), in order of choice.
 
     Args:
         max_difficulty: highest static difficulty of all goals together.
@@ -49,9 +49,9 @@ def synthesised_conversations(
     rows = store.query(
         """SELECT trajectory_id, k.spec AS task, t.world, tools_used, mode_coarse, t.messages, b.spec
            FROM trajectories t JOIN blueprints b USING (blueprint_id) JOIN tasks k USING (task_id)
-           WHERE accepted AND t.cluster_id IS NOT NULL AND round >= 0 AND list_contains(?, t.world) AND t.language = ?
+           WHERE accepted AND t.cluster_id IS NOT NULL AND round >= 0 AND list_contains(?, t.world || '/' || t.language)
            ORDER BY trajectory_id""",
-        [list(worlds), language],
+        [[f"{world}/{WORLDS[world].language_near(language)}" for world in worlds]],
     )
     candidates: list[_Candidate] = []
     for item, task_spec, world, tools, modes, text, spec in rows.iter_rows():

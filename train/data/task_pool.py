@@ -147,12 +147,13 @@ def shown_hash(task: Task) -> str:
 
 
 def fresh(origin: Source, index: int, *, language: Language, use: Use) -> Task:
-    """Sibling `index` of a source for this use, with its division, query and blueprint.
+    """Sibling `index` of a source for this use, with its division, query and blueprint; in the world's own language if it has no other.
 
     Raises:
         NotAdmitted: no seed gave a task, or the task is set aside for another use.
     """
     world = WORLDS[origin.frame.world]
+    language = world.language_near(language)
     if origin.conversation is not None:
         task = conversation_sibling(world, origin.conversation, index, language=language, division=origin.division, use=use)
     else:

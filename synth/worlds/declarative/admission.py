@@ -10,18 +10,20 @@ import random
 from collections.abc import Sequence
 
 from synth.worlds.base import Unsolvable
+from synth.worlds.declarative.admission_reasons import explain
 from synth.worlds.declarative.domain import Domain
 from synth.worlds.declarative.intents.acts import ActIntent
 from synth.worlds.declarative.intents.base import SpecIntent
 from synth.worlds.declarative.intents.questions import BestQuestion, CountQuestion, QuestionIntent
 from synth.worlds.declarative.intents.row_references import BestReference, OwnedReference, RowReference
 from synth.worlds.declarative.intents.spec_jobs import ScriptedIntent
-from synth.worlds.declarative.language.problems import Problem
+from synth.worlds.declarative.language.problems import ROOT, Problem
 from synth.worlds.declarative.state import State, fresh_state
 
 SEEDS = (0, 1, 2, 4)
 """Training seeds in which intents are tried. Basic intents (an action by ids, a rule that forbids it, an intent of the spec) need one seed
 in which they can be solved; the others are tried in the first one to three seeds, and must be drawable in each."""
+NOTHING_SUITS = "no rows of a fresh world suit it"
 
 
 def try_intents(domain: Domain, intents: Sequence[SpecIntent]) -> dict[str, str]:
@@ -67,7 +69,7 @@ def _problem(intent: SpecIntent, state: State, rng: random.Random, at: int, *, i
     if slots is None:
         slots = intent.draw(state, required, {}, rng)
     if slots is None:
-        return f"nothing in the world of seed {state.base.seed} suits it"
+        return NOTHING_SUITS
     if is_solved:
         try:
             intent.plan(state, slots, "en")
@@ -76,21 +78,27 @@ def _problem(intent: SpecIntent, state: State, rng: random.Random, at: int, *, i
     return None
 
 
+_UNUSED = "no intent of the file can be done with it; let an intent `do` it, or leave it out"
+
+
 def problems_of(domain: Domain, intents: Sequence[SpecIntent], refused: dict[str, str]) -> list[Problem]:
     """The problems for which the spec is refused: a rule that forbids no task, an intent of the spec or an action that fits no rows."""
     problems = []
-    for intent in intents:
-        if isinstance(intent, ActIntent) and intent.against and intent.name in refused:
-            path = f"actions.{intent.act.name}.rules.{intent.against}"
-            reason = f"no task with this rule in the way ({refused[intent.name]}); let some rows break it while all else about them fits"
-            problems.append(Problem(path, reason))
-        if isinstance(intent, ScriptedIntent) and intent.name in refused:
-            problems.append(Problem(f"intents.{intent.name}", f"can hardly ever be done ({refused[intent.name]}); let more rows fit it"))
     admitted = [intent for intent in intents if intent.name not in refused]
     acts = {intent.act.name for intent in admitted if isinstance(intent, ActIntent) and not intent.against}
     acts |= {name for intent in admitted if isinstance(intent, ScriptedIntent) for name in intent.acts}
-    for name in domain.acts:
+    state = State(fresh_state(domain, SEEDS[0]))
+    for name, act in domain.acts.items():
         if name not in acts:
-            reason = refused.get(name, "it has no intent")
-            problems.append(Problem(f"actions.{name}", f"can hardly ever be done ({reason}); let more rows fit what it needs"))
+            reason = refused.get(name, NOTHING_SUITS)
+            reason = explain(domain, act, state) if reason == NOTHING_SUITS else reason
+            what = f"can hardly ever be done: {reason}" if domain.spec.head.combined else _UNUSED
+            problems.append(Problem(f"actions.{name}", what, ROOT))
+    for intent in intents:
+        if isinstance(intent, ActIntent) and intent.against and intent.name in refused and intent.act.name in acts:
+            path, reason = f"actions.{intent.act.name}.rules.{intent.against}", refused[intent.name]
+            reason = explain(domain, intent.act, state, intent.against) if reason == NOTHING_SUITS else reason
+            problems.append(Problem(path, f"forbids no task: {reason}"))
+        if isinstance(intent, ScriptedIntent) and intent.name in refused:
+            problems.append(Problem(f"intents.{intent.name}", f"can hardly ever be done ({refused[intent.name]}); let more rows fit it"))
     return problems

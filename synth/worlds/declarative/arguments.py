@@ -17,6 +17,7 @@ from synth.worlds.declarative.domain import Domain, Entity, Field, Param, filter
 from synth.worlds.declarative.language import schema
 from synth.worlds.declarative.language.expression_types import Type
 from synth.worlds.declarative.language.problems import nearest
+from synth.worlds.declarative.language.values import CURRENCIES_ZH
 from synth.worlds.declarative.state import State, clock_steps
 
 BAD = object()
@@ -43,13 +44,14 @@ class Argument:
     is_id: bool = False
 
 
-def id_argument(entity: Entity, name: str, *, is_required: bool = True) -> Argument:
+def id_argument(domain: Domain, entity: Entity, name: str, *, is_required: bool = True) -> Argument:
     number, ids = entity.number, entity.known_ids
 
     def convert(state: State, value: str) -> Any:
         return value if value in ids or value in state.changed.get(number, ()) else BAD
 
-    described = {"type": "string", "pattern": f"^{entity.pattern}$", "description": f"{entity.noun.en} id", "x-grounded": True}
+    label = domain.text(f"{entity.noun.en} id", f"{entity.noun.zh}编号")
+    described = {"type": "string", "pattern": f"^{entity.pattern}$", "description": label, "x-grounded": True}
     return Argument(described, is_required, convert, f"no such {name}", is_id=True)
 
 
@@ -64,9 +66,10 @@ def _with_default(described: dict[str, JSON], default: Any) -> dict[str, JSON]:
     return described if default is None else {**described, "default": default}
 
 
-def _name_argument(field: Field) -> Argument:
+def _name_argument(domain: Domain, field: Field) -> Argument:
     keys = {words[language]: key for key, words in field.words.items() for language in ("zh", "en")}
-    described = {"type": "string", "description": f"{field.label.en}, as it is written", "x-grounded": True}
+    label = domain.text(f"{field.label.en}, as it is written", f"{field.label.zh}，照原样填写")
+    described = {"type": "string", "description": label, "x-grounded": True}
     return Argument(described, is_required=False, convert=lambda state, value: keys.get(value, ""))
 
 
@@ -84,7 +87,12 @@ def _days(today: date, first: int, last: int) -> Mapping[str, int]:
 
 def _date_argument(domain: Domain, name: str, label: str, first: int, last: int, *, is_required: bool = True) -> Argument:
     days = _days(domain.today, first, last)
-    described = {"type": "string", "format": "date", "description": f"{label}, as YYYY-MM-DD", "x-grounded": True}
+    described = {
+        "type": "string",
+        "format": "date",
+        "description": domain.text(f"{label}, as YYYY-MM-DD", f"{label}，格式为YYYY-MM-DD"),
+        "x-grounded": True,
+    }
     error = f"{name} must be a date from {domain.iso(first)} to {domain.iso(last)}"
     return Argument(described, is_required, lambda state, value: days.get(value, BAD), error)
 
@@ -100,11 +108,15 @@ def _flag_argument(label: str, default: Any = None, *, is_required: bool = True)
     return Argument(_with_default({"type": "boolean", "description": label}, default), is_required)
 
 
+def _money_unit(domain: Domain) -> str:
+    return domain.text(f"in {domain.spec.head.currency}", f"单位：{CURRENCIES_ZH[domain.spec.head.currency]}")
+
+
 def param_argument(domain: Domain, param: Param) -> Argument:
     """How the parameter of an action is checked."""
     spec, name, label, needed = param.spec, param.name, param.label.en, param.is_required
     if isinstance(spec, schema.RefParam):
-        return id_argument(domain.entities[spec.to], name, is_required=needed)
+        return id_argument(domain, domain.entities[spec.to], name, is_required=needed)
     if isinstance(spec, schema.ChoiceParam):
         return choice_argument(tuple(param.words), name, label, param.default, is_required=needed)
     if isinstance(spec, schema.DateParam):
@@ -114,28 +126,32 @@ def param_argument(domain: Domain, param: Param) -> Argument:
     if isinstance(spec, schema.FlagParam):
         return _flag_argument(label, param.default, is_required=needed)
     is_whole = not isinstance(spec, schema.NumberParam)
-    description = f"{label} in {domain.spec.head.currency}" if isinstance(spec, schema.MoneyParam) else label
+    description = f"{label}{domain.text(' ', '，')}{_money_unit(domain)}" if isinstance(spec, schema.MoneyParam) else label
     return number_argument(description, spec.min, spec.max, is_whole=is_whole, default=param.default, is_required=needed)
+
+
+_BOUNDS = {"max": {"en": "at most, ", "zh": "上限, "}, "min": {"en": "at least, ", "zh": "下限, "}}
+_DAY_BOUNDS = {"max": {"en": "no later than, ", "zh": "不晚于, "}, "min": {"en": "no earlier than, ", "zh": "不早于, "}}
 
 
 def filter_argument(domain: Domain, field: Field) -> Argument:
     spec, name, label = field.spec, filter_name(field), field.label.en
     if isinstance(spec, schema.RefField):
-        return id_argument(domain.entities[spec.to], name, is_required=False)
+        return id_argument(domain, domain.entities[spec.to], name, is_required=False)
     if isinstance(spec, schema.ChoiceField):
         return choice_argument(tuple(field.words), name, label, is_required=False)
     if isinstance(spec, schema.NameField):
-        return _name_argument(field)
+        return _name_argument(domain, field)
     if isinstance(spec, schema.FlagField):
         return _flag_argument(label, False if field.filter == "only" else None, is_required=False)
-    bound = {"max": "at most, ", "min": "at least, "}.get(field.filter, "")
+    bound = _BOUNDS.get(field.filter, {}).get(domain.languages[0], "")
     if isinstance(spec, schema.DateField):
-        bound = {"max": "no later than, ", "min": "no earlier than, "}.get(field.filter, "")
+        bound = _DAY_BOUNDS.get(field.filter, {}).get(domain.languages[0], "")
         return _date_argument(domain, name, f"{label}, {bound}".rstrip(", "), spec.first, spec.last + 366, is_required=False)
     if isinstance(spec, schema.TimeField):
         return _clock_argument(name, f"{label}, {bound}".rstrip(", "), "00:00", "23:30", is_required=False)
-    unit = f"in {domain.spec.head.currency}, " if isinstance(spec, schema.MoneyField) else ""
-    description = f"{label}, {unit}{bound}inclusive" if bound else label
+    unit = f"{_money_unit(domain)}, " if isinstance(spec, schema.MoneyField) else ""
+    description = f"{label}, {unit}{bound}{domain.text('inclusive', '含本数')}" if bound else label
     return number_argument(description, -1_000_000, 1_000_000, is_whole=False, is_required=False)
 
 

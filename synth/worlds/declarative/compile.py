@@ -23,6 +23,7 @@ from synth.worlds.declarative.language import schema
 from synth.worlds.declarative.language.problems import Problem, SpecError
 from synth.worlds.declarative.language.resolve import resolve
 from synth.worlds.declarative.language.yaml_text import parse_file
+from synth.worlds.declarative.languages import languages_of, reduce_to
 from synth.worlds.declarative.naming import public_callees, public_names
 from synth.worlds.declarative.tools import callees, get_name, list_count_key, list_name, search_count_key, search_name
 
@@ -46,6 +47,9 @@ def compile_spec(raw: Any, *, name: str | None = None, where: str = "", files: P
     Raises:
         SpecError: with all problems of the spec.
     """
+    languages = languages_of(raw)
+    if len(languages) == 1:
+        raw = reduce_to(raw, languages[0])
     domain = resolve(raw, where, is_worded=files is not None)
     key = (name, domain.digest)
     world = _compiled.get(key)
@@ -90,6 +94,7 @@ def _build_class(domain: Domain, raw: Any, name: str, where: str, files: Path | 
             "name": name,
             "version": VERSION << 32 | int(domain.digest[:8], 16),
             "domain": domain,
+            "languages": domain.languages,
             "source": raw,
             "callees": public_tools,
             "tools": (*tools, code) if domain.spec.head.combined else tools,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from typing import Any
 
+from storage.records import Language
 from synth.text.slot_kinds import SlotKind
 from synth.worlds.declarative.common_names import plural_of
 from synth.worlds.declarative.language import schema, spec_schema
@@ -250,6 +251,15 @@ class Domain:
     kinds: dict[str, SlotKind] = field(default_factory=dict)
     jobs: tuple[Any, ...] = ()
 
+    @property
+    def languages(self) -> tuple[Language, ...]:
+        """The languages of its users, the one of its system prompt and tools first."""
+        return self.spec.languages
+
+    def text(self, english: str, chinese: str) -> str:
+        """A text of its tools or its system prompt, in the first of its languages."""
+        return english if self.languages[0] == "en" else chinese
+
     def id_key(self, entity: Entity) -> str:
         """The key of a row's id in tool results."""
         return entity.name if self.spec.head.naming.row_ids == "entity" else "id"
@@ -293,10 +303,13 @@ def system_prompt(domain: Domain) -> str:
     spec = domain.spec
     if spec.head.prompt is not None:
         return spec.head.prompt
-    rules = [rule.words.en for action in spec.actions.values() for rule in action.rules.values()]
-    facts = [info.words.en for info in spec.info]
-    sentences = " ".join(dict.fromkeys((*rules, *facts)))
-    return (
+    language = domain.languages[0]
+    rules = [rule.words[language] for action in spec.actions.values() for rule in action.rules.values()]
+    facts = [info.words[language] for info in spec.info]
+    sentences = domain.text(" ", "").join(dict.fromkeys((*rules, *facts)))
+    return domain.text(
         f"You work for {spec.head.about.en}. Today is {domain.today.isoformat()}. Look at what a rule is about before you act. "
-        f"Rules: {sentences} If you must refuse, say why."
+        f"Rules: {sentences} If you must refuse, say why.",
+        f"你为{spec.head.about.zh}工作。今天是{domain.today.isoformat()}。先查看规定所涉及的信息，再采取行动。"
+        f"规定：{sentences}必须拒绝时，请说明原因。",
     )

@@ -149,9 +149,9 @@ def _tool(
 
 def getter(domain: Domain, entity: Entity, writer: RowWriter) -> Callee:
     """The tool that shows one row."""
-    arguments = {entity.name: id_argument(entity, entity.name)}
+    arguments = {entity.name: id_argument(domain, entity, entity.name)}
     spec = entity.spec.tools.get or GetTool()
-    about = spec.about or f"Everything about {_with_article(entity.noun.en)}."
+    about = spec.about or domain.text(f"Everything about {_with_article(entity.noun.en)}.", f"{entity.noun.zh}的全部信息。")
     tool = _tool(domain, get_name(entity), about, arguments, entity.spec.group)
     number, name = entity.number, entity.name
 
@@ -165,9 +165,9 @@ def getter(domain: Domain, entity: Entity, writer: RowWriter) -> Callee:
 def lister(domain: Domain, entity: Entity, owner: Field, writer: RowWriter) -> Callee:
     """The tool that lists the rows of one owner."""
     of = domain.entities[owner.type.entity]
-    arguments = {owner.name: id_argument(of, owner.name)}
+    arguments = {owner.name: id_argument(domain, of, owner.name)}
     spec = entity.spec.tools.list or ListTool()
-    about = spec.about or f"All {entity.plural} of {_with_article(of.noun.en)}."
+    about = spec.about or domain.text(f"All {entity.plural} of {_with_article(of.noun.en)}.", f"{of.noun.zh}的所有{entity.noun.zh}。")
     tool = _tool(domain, list_name(entity, owner), about, arguments, entity.spec.group)
     number, place, owner_name = entity.number, owner.place, owner.name
     count_key = None if spec.bare else list_count_key(entity)
@@ -222,7 +222,9 @@ class Search:
         }
         if self.orders:
             self.arguments["sort"] = choice_argument(tuple(self.orders), "sort", "sort", self.spec.sort, is_required=False)
-        limit = number_argument("rows shown", 1, self.spec.most, is_whole=True, default=self.spec.limit, is_required=False)
+        limit = number_argument(
+            domain.text("rows shown", "显示的行数"), 1, self.spec.most, is_whole=True, default=self.spec.limit, is_required=False
+        )
         self.arguments["limit"] = replace(limit, schema={key: each for key, each in limit.schema.items() if key != "x-grounded"})
         self._equal = {name: each.place for name, each in self.filters.items() if each.filter == "equal" and each.place >= 0}
         self._others = {name: each for name, each in self.filters.items() if name not in self._equal}
@@ -244,7 +246,9 @@ def searcher(domain: Domain, entity: Entity, writer: RowWriter) -> Callee:
     """The tool that searches the rows of an entity."""
     search = Search(domain, entity)
     spec, count_key = search.spec, None if search.spec.bare else search_count_key(entity)
-    about = spec.about or f"Searches {entity.plural}, and counts all that fit."
+    about = spec.about or domain.text(
+        f"Searches {entity.plural}, and counts all that fit.", f"搜索{entity.noun.zh}，并统计符合条件的数量。"
+    )
     tool = _tool(domain, search_name(entity), about, search.arguments, entity.spec.group)
 
     def work(state: State, values: dict[str, Any]) -> str:
@@ -270,7 +274,7 @@ def actor(domain: Domain, act: Act) -> Callee:
     """The tool that performs an action."""
     arguments = {name: param_argument(domain, param) for name, param in act.params.items()}
     group = act.spec.group or (act.on.spec.group if act.on is not None else None)
-    tool = _tool(domain, act.name, act.spec.description or _describe(act), arguments, group, is_act=True)
+    tool = _tool(domain, act.name, act.spec.description or _describe(domain, act), arguments, group, is_act=True)
     defaults = defaults_of(act)
 
     def work(state: State, values: dict[str, Any]) -> str:
@@ -292,13 +296,14 @@ def _with_article(noun: str) -> str:
     return f"an {noun}" if noun[0] in "aeioAEIO" else f"a {noun}"
 
 
-def _describe(act: Act) -> str:
+def _describe(domain: Domain, act: Act) -> str:
     verb = act.spec.verb.en
     rows = (param for param in act.params.values() if isinstance(param.spec, schema.RefParam) and not param.is_person)
     first = next(rows, None) if act.on is None else None
-    target = f" {_with_article(act.on.noun.en)}" if act.on is not None else f" {_with_article(first.label.en)}" if first is not None else ""
+    noun = act.on.noun if act.on is not None else first.label if first is not None else None
+    target = "" if noun is None else domain.text(f" {_with_article(noun.en)}", noun.zh)
     text = verb.replace("_", target.strip() or "it") if "_" in verb else verb + target
-    return f"{text[:1].upper()}{text[1:]}."
+    return f"{text[:1].upper()}{text[1:]}{domain.text('.', '。')}"
 
 
 def callees(domain: Domain) -> dict[str, Callee]:

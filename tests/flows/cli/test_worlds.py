@@ -42,8 +42,53 @@ def test_all_problems_of_a_spec_are_listed_one_per_line(spec: Path) -> None:
         "actions.renew_loan.rules.renewal_limit.if: no field 'renewal' of loan; did you mean 'renewals'?",
         "actions.renew_loan.rules.not_overdue.if: 'todai' is no date; write it as '2026-05-13'",
     ]
-    assert output[2].endswith("2 problems; docs/worlds.md describes the language")
+    assert output[2].endswith("2 problems; mend the first one first. docs/worlds.md describes the language")
     assert "no such file" in run_worlds("check", str(spec.with_name("other.yaml")), code=2)
+
+
+def test_a_problem_at_many_places_is_listed_once(tmp_path: Path) -> None:
+    path = tmp_path / "my.yaml"
+    run_worlds("new", str(path), "--languages", "en")
+    path.write_text(path.read_text().replace("languages: [en] ", "languages: [en, zh] "))
+    output = run_worlds("check", str(path), code=2).splitlines()
+    assert len(output) == 3
+    assert " more places: write it in both languages, as: english / 中文, or say `languages: [en]`" in output[0]
+    assert output[1].startswith("    the other places: ")
+    assert output[2].endswith("1 problem. docs/worlds.md describes the language")
+
+
+def test_a_library_world_is_copied_with_its_comments_under_the_name_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "inn.yaml"
+    run_worlds("new", str(path), "--like", "hotel", "--languages", "en")
+    assert "# A seaside hotel: rooms, reservations" in path.read_text()
+    output = run_worlds("check", str(path), "--n", "20")
+    assert output.startswith("inn@")
+    assert "languages English\n" in output
+    assert "did you mean 'hotel'?" in run_worlds("new", str(tmp_path / "b.yaml"), "--like", "hotle", code=2)
+    assert "--languages fr: expected en, zh or en,zh" in run_worlds("new", str(tmp_path / "b.yaml"), "--languages", "fr", code=2)
+    assert not (tmp_path / "b.yaml").exists()
+
+
+def test_a_world_of_one_language_is_tried_in_it(tmp_path: Path) -> None:
+    path = tmp_path / "my.yaml"
+    run_worlds("new", str(path), "--languages", "en")
+    output = run_worlds("try", str(path), stdin="ask zh\nask\nquit\n")
+    assert "no request of tool_library" in output
+    assert "its `languages` are en" in output
+    assert output.isascii()
+
+
+@pytest.mark.parametrize("command", [["synthesize", "--n", "4", "--world"], ["worlds", "try"]])
+def test_every_command_refuses_a_broken_spec_with_its_first_cause_and_the_check(spec: Path, command: list[str]) -> None:
+    spec.write_text(spec.read_text().replace("loan.renewals < 2", "loan.renewal < 2").replace("id: m###", "id: b##"))
+    where = [] if command[0] == "worlds" else ["--store", str(spec.with_name("store"))]
+    result = CliRunner().invoke(app, [*command, str(spec), *where])
+    told = " ".join(result.output.split())
+    assert result.exit_code == 2
+    assert "entities.member.id: 'b' is that of branch already" in told
+    assert "1 more problem" in told
+    assert "headrace worlds check" in told
+    assert len(result.output.splitlines()) <= 3
 
 
 def test_a_shipped_spec_is_checked_with_the_wording_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,6 @@ from synth.worlds.declarative.tools import get_name
 Slots = Mapping[str, JSON]
 NamedKind = tuple[str, SlotKind]
 KindedSlot = tuple[Slot, SlotKind]
-_LANGUAGES: tuple[Language, ...] = ("en", "zh")
 
 
 class Step(NamedTuple):
@@ -172,7 +171,7 @@ def answer_fact(domain: Domain, field: Field, value: Any, rivals: Iterable[Any] 
     if kind == "choice":
         names = field.words[value]
         own_texts = (*{names.en.casefold(), names.zh, value}, field.label.en.casefold(), field.label.zh)
-        others = [each[language] for key, each in field.words.items() if key != value for language in _LANGUAGES]
+        others = [each[language] for key, each in field.words.items() if key != value for language in domain.languages]
         distinct = tuple(other for other in others if not any(other.casefold() in text for text in own_texts))
         return Fact(kind="word", value=names.en, alternatives=(names.zh, value), rivals=distinct)
     if kind == "name":
@@ -273,7 +272,7 @@ class SpecIntent(Intent):
 
     def wordings(self) -> Mapping[Language, Sequence[str]]:
         """Templates of requests by language, the plainest first."""
-        return {language: self.templates(language) for language in _LANGUAGES}
+        return {language: self.templates(language) for language in self.spec_domain.languages}
 
     @abstractmethod
     def templates(self, language: Language) -> list[str]:

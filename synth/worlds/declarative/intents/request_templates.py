@@ -217,10 +217,17 @@ class Wording(Mapping[str, Any]):
         return {
             "intents": templates,
             "canonical": {name: {language: texts[:2] for language, texts in each.items()} for name, each in templates.items()},
-            "kinds": {kind: phrases for kind, phrases in _kind_phrases(self._domain).items() if kind in kinds},
-            "openers": OPENERS,
-            "closers": CLOSERS,
+            "kinds": {
+                kind: {style: self._spoken(texts) for style, texts in styles.items()}
+                for kind, styles in _kind_phrases(self._domain).items()
+                if kind in kinds
+            },
+            "openers": self._spoken(OPENERS),
+            "closers": self._spoken(CLOSERS),
         }
+
+    def _spoken(self, texts: Mapping[Language, Sequence[str]]) -> dict[Language, Sequence[str]]:
+        return {language: texts[language] for language in self._domain.languages}
 
 
 def _kind_phrases(domain: Domain) -> dict[str, Any]:

@@ -86,9 +86,11 @@ def _source(node: ast.expr) -> str:
 
 def _hint(text: str) -> str:
     """What the author may have meant with text that cannot be parsed."""
+    if re.search(r"&&|\|\||!(?!=)", text):
+        return "; write and, or, not"
     if re.search(r"(?<![=!<>])=(?!=)", text):
         return "; compare with == (one = stands only in count(...))"
-    return "; write and, or, not" if re.search(r"&&|\|\||!(?!=)", text) else ""
+    return ""
 
 
 def _equalities(node: ast.expr, scope: Scope) -> Iterator[tuple[str, str, Any]]:

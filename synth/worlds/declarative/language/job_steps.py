@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import get_args
 
-from storage.records import Language
 from synth.text.refusals import REFUSALS, refusal_reasons
 from synth.worlds.declarative.domain import Domain, Entity, Field, filter_name
 from synth.worlds.declarative.language import job_schema
@@ -173,10 +171,12 @@ class _StepResolver:
         if isinstance(spec, job_schema.TellStep):
             return self._tell_step(spec, place, path)
         if isinstance(spec, job_schema.RefuseStep):
-            for language in get_args(Language):
+            languages = self.domain.languages
+            for language in languages:
                 if refusal_reasons(spec.words[language]) != {spec.refuse}:
                     usual = REFUSALS[spec.refuse][language]
-                    self.add(f"{path}.words.{language}", f"does not name {spec.refuse.value!r} as the reason; say so, as: {usual}")
+                    where = f"{path}.words" + (f".{language}" if len(languages) > 1 else "")
+                    self.add(where, f"does not name {spec.refuse.value!r} as the reason; say so, as: {usual}")
             return Refuse(spec.refuse, spec.words)
         assert isinstance(spec, job_schema.AnswerStep)
         return self._answer_step(spec, step, path)

@@ -6,14 +6,16 @@ with its path and a remedy.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from storage.records import Language
 from synth.worlds.declarative.language.job_schema import KIND_TYPES, STEP_TYPES, Answer, AnswerStep, Case, ChooseStep, IntentSpec, KindSpec
-from synth.worlds.declarative.language.problems import Problem, nearest
+from synth.worlds.declarative.language.problems import FOLLOWS, ROOT, USUAL, Problem, nearest
 from synth.worlds.declarative.language.schema import FIELD_TYPES, PARAM_TYPES, FieldSpec, ParamSpec
 from synth.worlds.declarative.language.spec_schema import (
     ActionSpec,
@@ -27,6 +29,7 @@ from synth.worlds.declarative.language.spec_schema import (
     SpecHead,
 )
 from synth.worlds.declarative.language.values import Strict, check_key
+from synth.worlds.declarative.languages import BOTH, IN_BOTH, chinese_places, languages_of, word_form
 
 T = TypeVar("T")
 
@@ -63,9 +66,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A spec all of whose parts could be read. fields: by entity and name."""
+    """A spec all of whose parts could be read. languages: of its users. fields: by entity and name."""
 
     head: SpecHead
+    languages: tuple[Language, ...]
     entities: Mapping[str, EntitySpec]
     fields: Mapping[str, Mapping[str, FieldSpec]]
     actions: Mapping[str, Action]
@@ -76,24 +80,32 @@ class Spec:
 
 
 class Reader:
-    """Reads the parts of a file one by one and collects their problems."""
+    """Reads the parts of a file one by one and collects their problems. languages: in which the file's words are."""
 
-    def __init__(self) -> None:
+    def __init__(self, languages: tuple[Language, ...] = BOTH) -> None:
+        self.languages = languages
         self.problems: list[Problem] = []
 
-    def add(self, path: str, text: str) -> None:
-        self.problems.append(Problem(path, text))
+    def add(self, path: str, text: str, rank: int = USUAL) -> None:
+        self.problems.append(Problem(path, text, rank))
 
     def part(self, model: type[Any], raw: Any, path: str) -> Any:
         """`raw` as a model; None after a problem was reported."""
+        if raw is None and not path:
+            self.add("", "holds nothing; `headrace worlds new FILE` writes a spec to start from")
+            return None
         if not isinstance(raw, Mapping):
             self.add(path, f"expected keys and values ({', '.join(_keys(model))})")
             return None
         try:
-            return model.model_validate(raw)
+            return model.model_validate(raw, context=self.languages)
         except ValidationError as error:
-            for each in error.errors(include_url=False):
-                self._report(model, each, path)
+            errors = error.errors(include_url=False)
+            unknown = [str(each["loc"][0]) for each in errors if each["type"] == "extra_forbidden"]
+            for each in errors:
+                is_misspelt = each["type"] == "missing" and difflib.get_close_matches(str(each["loc"][-1]), unknown)
+                if not is_misspelt:  # else the unknown key says it
+                    self._report(model, each, path)
             return None
 
     def check_key(self, name: Any, path: str) -> bool:
@@ -106,13 +118,16 @@ class Reader:
         return True
 
     def _report(self, model: type[Any], error: Any, path: str) -> None:
-        place = [str(part) for part in error["loc"] if part != "[key]"]
-        where = ".".join(filter(None, [path, *place]))
+        place = [f"[{part}]" if isinstance(part, int) else str(part) for part in error["loc"] if part != "[key]"]
+        where = ".".join(filter(None, [path, *place])).replace(".[", "[")
         if error["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
             keys = _keys(model) if len(place) == 1 else ("en", "zh")
-            self.add(where, f"unknown key; {nearest(place[-1], keys)}")
+            self.add(where, f"unknown key; {nearest(place[-1], keys)}", ROOT)
         elif error["type"] == "missing":
-            self.add(where, f"is missing{_HINTS.get(place[-1], '')}")
+            hint = _HINTS.get(place[-1], "").replace("{form}", word_form(self.languages))
+            self.add(where, f"is missing{hint}", FOLLOWS)
+        elif where.startswith("languages"):
+            self.add("languages", "expected [en], [zh] or [en, zh]: the languages of your users", ROOT)
         else:
             self.add(where, _message(error))
 
@@ -137,9 +152,9 @@ _MESSAGES = {
     "tuple_type": "write a list here, e.g. [..., ...], or a line with - for each",
     "too_long": "{actual_length} of them; at most {max_length}",
     "too_short": "none; give at least {min_length}",
-    "dict_type": "write keys and values here, as key: value",
+    "dict_type": "write keys and values here, e.g. {{first: one, second: two}}",
     "mapping_type": "write keys and values here, as key: value",
-    "dataclass_type": "write it in both languages, as: english / 中文",
+    "dataclass_type": IN_BOTH,
     "model_type": "write keys and values here, as key: value",
     "string_pattern_mismatch": "{value!r} does not look like that; one or two Chinese characters, e.g. 张",
     "literal_error": "{value!r} is none of {expected}",
@@ -149,15 +164,15 @@ _MESSAGES = {
 """By the beginning of pydantic's error type."""
 
 _HINTS = {
-    "noun": "; what one of them is called, as: english / 中文",
-    "verb": "; what the action is called, as: english / 中文",
-    "words": "; the rule as a sentence, as: english / 中文",
+    "noun": "; what one of them is called{form}",
+    "verb": "; what the action is called{form}",
+    "words": "; the rule as a sentence{form}",
     "id": "; e.g. a### for a000, a001, ...",
     "rows": "; how many of them a fresh world holds",
     "to": "; the name of an entity for type ref, the field that it arrives at for a move, else the last value",
     "from": "; the field that it leaves for a move, else the first value",
     "if": "; the condition that must hold, e.g. loan.renewals < 2",
-    "about": "; what the business is, as: english / 中文",
+    "about": "; what the business is{form}",
 }
 
 
@@ -172,7 +187,8 @@ def _present(parts: Mapping[str, T | None]) -> dict[str, T]:
 
 def read_spec(raw: Any) -> tuple[Spec | None, list[Problem]]:
     """The spec in a file's values (None if a part could not be read), and all its problems."""
-    reader = Reader()
+    languages = languages_of(raw)
+    reader = Reader(languages)
     head: SpecHead | None = reader.part(SpecHead, raw, "")
     source = raw if isinstance(raw, Mapping) else {}
     entities: dict[str, EntitySpec] = {}
@@ -188,9 +204,12 @@ def read_spec(raw: Any) -> tuple[Spec | None, list[Problem]]:
     kinds = _read_items(reader, source, "kinds", lambda reader, part, path: _read_typed(reader, KIND_TYPES, part, path))
     procedures = _read_items(reader, source, "procedures", _read_steps)
     intents = _read_items(reader, source, "intents", _read_job)
+    if languages == ("en",):
+        for path in chinese_places(raw):
+            reader.add(path, "Chinese characters in a world of English alone; write English, or `languages: [en, zh]` at the top")
     if head is None or reader.problems:
         return None, reader.problems
-    return Spec(head, entities, fields, actions, tuple(info), kinds, procedures, intents), []
+    return Spec(head, languages, entities, fields, actions, tuple(info), kinds, procedures, intents), []
 
 
 def _read_items(reader: Reader, source: Mapping[Any, Any], key: str, read: Callable[[Reader, Any, str], T | None]) -> dict[str, T]:
@@ -248,7 +267,7 @@ def _read_typed(reader: Reader, types: Mapping[str, type[Strict]], raw: Any, pat
     if model is None:
         suggestions = [each for each in _TYPE_HINTS.get(str(raw["type"]).lower(), ()) if each.split()[0] in types]
         hint = f"write {' or '.join(suggestions)}" if suggestions else nearest(str(raw["type"]), types)
-        reader.add(f"{path}.type", f"no type {raw['type']!r}; {hint}")
+        reader.add(f"{path}.type", f"no type {raw['type']!r}; {hint}", ROOT)
         return None
     return reader.part(model, raw, path)
 

@@ -17,12 +17,13 @@ from synth.worlds.declarative.domain import Domain, Entity, Field, filter_name
 from synth.worlds.declarative.language import schema, spec_schema
 from synth.worlds.declarative.language.expression_types import PLAIN_TYPES, Type
 from synth.worlds.declarative.language.job_steps import JobResolver
-from synth.worlds.declarative.language.problems import SpecError, nearest
+from synth.worlds.declarative.language.problems import FOLLOWS, SpecError, nearest
 from synth.worlds.declarative.language.read import Spec, read_spec
 from synth.worlds.declarative.language.resolve_actions import resolve_action
 from synth.worlds.declarative.language.resolved_steps import Refuse, last_steps
 from synth.worlds.declarative.language.scopes import RowScope, SpecContext
 from synth.worlds.declarative.language.values import Words
+from synth.worlds.declarative.languages import word_form
 from synth.worlds.declarative.tools import get_name, search_name, search_orders
 
 
@@ -59,7 +60,7 @@ def _scalars_as_text(value: Any) -> Any:
 class _Resolver:
     def __init__(self, spec: Spec, is_worded: bool) -> None:
         self.spec, self.head, self.is_worded = spec, spec.head, is_worded
-        self.context = SpecContext(spec.head.today)
+        self.context = SpecContext(spec.head.today, spec.languages)
         self.entities, self.broken, self.add = self.context.entities, self.context.broken, self.context.add
 
     def run(self, digest: str) -> Domain:
@@ -94,7 +95,7 @@ class _Resolver:
             place += is_stored
         digits = spec.id.count("#")
         ids = tuple(f"{spec.id.rstrip('#')}{index:0{digits}d}" for index in range(spec.rows))
-        self.entities[name] = Entity(name, len(self.entities), spec, spec.plural or plural_of(spec.noun.en), fields, ids)
+        self.entities[name] = Entity(name, len(self.entities), spec, spec.plural or self._plural(spec.noun), fields, ids)
         if spec.called is not None:
             called = fields.get(spec.called)
             if called is None:
@@ -104,6 +105,9 @@ class _Resolver:
         if fields and not place:
             self.add(f"{path}.fields", "every field is derived; one at least must be stored")
 
+    def _plural(self, noun: Words) -> str:
+        return plural_of(noun.en) if "en" in self.spec.languages else noun.zh
+
     def _words(self, field: schema.FieldSpec, entity: str, key: str) -> Mapping[str, Words]:
         """The values of a choice or name, by canonical value."""
         if isinstance(field, schema.ChoiceField):
@@ -111,8 +115,15 @@ class _Resolver:
         if isinstance(field, schema.NameField):
             salt = f"{self.head.domain}/{entity}/{key}"
             names = field.values or (names_of(field.list, self.spec.entities[entity].rows, salt) if field.list is not None else ())
-            return {words.en: words for words in names}
+            return {words.en: words for words in map(self._spoken, names)}
         return {}
+
+    def _spoken(self, words: Words) -> Words:
+        """Words of the engine's own, in the languages of the spec."""
+        if len(self.spec.languages) > 1:
+            return words
+        text = words[self.spec.languages[0]]
+        return Words(en=text, zh=text)
 
     def _like_values(self, like: str, path: str) -> Mapping[str, Words]:
         """The values of a choice of another entity."""
@@ -140,9 +151,9 @@ class _Resolver:
         if similar is not None and similar.label is not None:
             return similar.label
         words = key.replace("_", " ")
-        if key not in _USUAL_LABELS and target is None:
-            self.add(f"{path}.label", f"is missing; what it is called in both languages, as: {words} / 中文")
-        return Words(en=words, zh=_USUAL_LABELS.get(key, words))
+        if key not in _USUAL_LABELS and target is None and "zh" in self.spec.languages:
+            self.add(f"{path}.label", f"is missing; what people call it{word_form(self.spec.languages)}")
+        return self._spoken(Words(en=words, zh=_USUAL_LABELS.get(key, words)))
 
     def _check_names_differ(self) -> None:
         first_use: dict[tuple[str, str], str] = {}
@@ -243,25 +254,26 @@ class _Resolver:
             required = [slot for slot in spec.slots if slot not in spec.optional]
             self.context.check_requests(spec.says, spec.slots, required, "slot", path)
             if not spec.says and not self.is_worded:
-                self.add(f"{path}.says", "is missing; how people ask for it, as: english / 中文, with {slot} fields")
+                self.add(f"{path}.says", f"is missing; how people ask for it{word_form(self.spec.languages)}, with {{slot}} fields")
 
     def _check_size(self, domain: Domain) -> None:
         if len(self.entities) < spec_schema.MIN_ENTITIES:
-            self.add("entities", f"{len(self.entities)} of them; a business needs at least {spec_schema.MIN_ENTITIES}")
+            self.add("entities", f"{len(self.entities)} of them; a business needs at least {spec_schema.MIN_ENTITIES}", FOLLOWS)
         rows = sum(entity.spec.rows for entity in self.entities.values())
         if rows < spec_schema.MIN_ROWS:
-            self.add("entities", f"{rows} rows in all; at least {spec_schema.MIN_ROWS} are needed: raise `rows`")
+            each = ", ".join(f"{entity.name} {entity.spec.rows}" for entity in self.entities.values())
+            self.add("entities", f"{rows} rows in all ({each}); at least {spec_schema.MIN_ROWS} are needed: raise `rows`", FOLLOWS)
         tools = len(domain.acts) + sum(
             ("get" in entity.spec.tools) + ("search" in entity.spec.tools) + len(entity.owners()) for entity in self.entities.values()
         )
         if tools < spec_schema.MIN_TOOLS:
-            self.add("actions", f"{tools} tools in all; at least {spec_schema.MIN_TOOLS} are needed: add actions")
+            self.add("actions", f"{tools} tools in all; at least {spec_schema.MIN_TOOLS} are needed: add actions", FOLLOWS)
         rules = sum(len(action.rules) for action in self.spec.actions.values())
         rules += sum(
             isinstance(step, Refuse) and step.reason is RefusalReason.RULE for job in domain.jobs for step in last_steps(job.steps)
         )
         if rules < spec_schema.MIN_RULES:
-            self.add("actions", f"{rules} business rules; at least {spec_schema.MIN_RULES} are needed: add `rules` to actions")
+            self.add("actions", f"{rules} business rules; at least {spec_schema.MIN_RULES} are needed: add `rules` to actions", FOLLOWS)
         reading = {tool_name(entity) for entity in self.entities.values() for tool_name in (get_name, search_name)}
         for name in domain.acts:
             if name in reading or name == "run_python" or name.startswith("list_"):

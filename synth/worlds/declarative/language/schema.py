@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from synth.worlds.declarative.language.problems import nearest
-from synth.worlds.declarative.language.values import Clock, Expression, Key, NameList, Phrase, Strict, Unit
+from synth.worlds.declarative.language.values import Clock, Expression, Key, NameList, Phrase, ProperName, Strict, Unit
 
 MAX_VALUES = 40
 MAX_WEIGHT = 1_000_000
@@ -90,7 +90,7 @@ class _Time(Strict):
 class _Labelled(Strict):
     """What fields and parameters share.
 
-    label: the name in both languages.
+    label: the name.
     phrase: how a request mentions a value, with _ for the value (`under _ / _以内`).
     """
 
@@ -100,7 +100,7 @@ class _Labelled(Strict):
     @model_validator(mode="after")
     def _has_a_place(self) -> _Labelled:
         if self.phrase is not None and not (self.phrase.en.count("_") == 1 == self.phrase.zh.count("_")):
-            raise ValueError("phrase: put _ where the value stands, once in each language, e.g. for _ / _的")
+            raise ValueError("phrase: put _ where the value stands, once in each language, e.g. for _")
         return self
 
 
@@ -186,7 +186,7 @@ class ChoiceField(_Choice, _RowField, _Grouped):
         if len(self.mix) > len(self.values):
             raise ValueError(f"mix: {len(self.mix)} values of {len(self.values)}")
         if len(self.values) < 2:
-            raise ValueError("values: give at least two, each as key: english / 中文")
+            raise ValueError("values: give at least two, each as key: words")
         if unknown := sorted(set(self.weights) - set(self.values)):
             raise ValueError(f"weights: {unknown[0]!r} is no value; {nearest(unknown[0], self.values)}")
         is_outside = any(not 0 <= weight <= MAX_WEIGHT for weight in self.weights.values())
@@ -234,7 +234,7 @@ class NameField(_RowField):
 
     type: Literal["name"]
     list: NameList | None = None
-    values: tuple[Phrase, ...] = Field(default=(), max_length=200)
+    values: tuple[ProperName, ...] = Field(default=(), max_length=200)
 
     @model_validator(mode="after")
     def _has_one_source(self) -> NameField:

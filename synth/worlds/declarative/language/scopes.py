@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from datetime import date
 from typing import Any
 
+from storage.records import Language
 from synth.worlds.declarative.domain import Entity, Field, Param
 from synth.worlds.declarative.language.expression_types import AlreadyReported, Attribute, Compiled, ExpressionError, Scope, Type
 from synth.worlds.declarative.language.expressions import compile_expression
-from synth.worlds.declarative.language.problems import Problem, nearest
+from synth.worlds.declarative.language.problems import USUAL, Problem, nearest
 from synth.worlds.declarative.language.values import Words
 
 _REQUEST = re.compile(r"(?:[^\[\]{}]|\{\w+\}|\[(?:[^\[\]{}]|\{\w+\})*\])*")
@@ -25,19 +26,20 @@ class SpecContext:
     """What is known of a spec while it is resolved.
 
     today: the day that dates of the spec count from.
+    languages: of the spec.
     entities: by name; their expressions may still be missing.
     broken: names of entities, fields (`loan.due`) and parameters that have a reported problem.
     problems: everything wrong so far.
     """
 
-    def __init__(self, today: date) -> None:
-        self.today = today
+    def __init__(self, today: date, languages: tuple[Language, ...]) -> None:
+        self.today, self.languages = today, languages
         self.entities: dict[str, Entity] = {}
         self.broken: set[str] = set()
         self.problems: list[Problem] = []
 
-    def add(self, path: str, text: str) -> None:
-        problem = Problem(path, text)
+    def add(self, path: str, text: str, rank: int = USUAL) -> None:
+        problem = Problem(path, text, rank)
         if problem not in self.problems:  # a procedure is resolved for each intent that runs it
             self.problems.append(problem)
 
@@ -54,8 +56,8 @@ class SpecContext:
     def check_requests(self, requests: Sequence[Words], names: Iterable[str], required: Iterable[str], subject: str, path: str) -> None:
         """Checks that request texts name every required parameter or slot and no unknown one."""
         for at, words in enumerate(requests):
-            for language in ("en", "zh"):
-                where = f"{path}.says[{at}].{language}"
+            for language in self.languages:
+                where = f"{path}.says[{at}]" + (f".{language}" if len(self.languages) > 1 else "")
                 if not _REQUEST.fullmatch(words[language]):
                     self.add(where, "brackets do not match; write parameters as {name}, what may be left out in [ ]")
                     continue

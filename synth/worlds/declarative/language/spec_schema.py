@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from storage.records import Language
 from synth.worlds.declarative.language.values import (
     Currency,
     Expression,
@@ -190,8 +191,8 @@ class Info(Strict):
 def _check_answer(ask: Words | None, answer: str | None, words: Words) -> None:
     if (ask is None) != (answer is None):
         raise ValueError("give `ask` and `answer` together")
-    if answer is not None and not re.search(rf"(?<![\w.]){re.escape(answer.lower())}(?![\w])", words.en.lower()):
-        raise ValueError(f"answer: the English words must contain it as it stands: {answer!r}")
+    if answer is not None and not re.search(rf"(?<![\w.]){re.escape(answer.lower())}(?![\w])", words.en.lower(), re.ASCII):
+        raise ValueError(f"answer: the words must contain it as it stands: {answer!r}")
 
 
 class Move(Strict):
@@ -284,6 +285,7 @@ class Naming(Strict):
 class SpecHead(Strict):
     """The top level of a file. Entities, actions, info, kinds, procedures and intents are read one by one.
 
+    languages: of the users, and of the spec's words; None: `languages_of` finds them.
     today: the day on which every conversation takes place.
     prompt: the system prompt, instead of the generated one.
     combined: whether jobs are generated from entities and actions, in addition to `intents`.
@@ -292,6 +294,7 @@ class SpecHead(Strict):
     """
 
     domain: Key
+    languages: tuple[Language, ...] | None = Field(default=None, min_length=1, max_length=2)
     about: Phrase
     today: Annotated[date, BeforeValidator(read_date)] = date(2026, 5, 13)
     currency: Currency = "dollars"

@@ -1,6 +1,7 @@
-"""The small values that a spec is written in: names, words in both languages, expressions as text, days and times of day.
+"""The small values that a spec is written in: names, words in the languages of the spec, expressions as text, days and times of day.
 
-One idea: pydantic checks each value when it is read, so no later code meets an invalid one.
+One idea: pydantic checks each value when it is read, so no later code meets an invalid one. The context of the validation is the spec's
+languages; without one, both.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
+
+from storage.records import Language
+from synth.worlds.declarative.languages import BOTH, IN_BOTH, LANGUAGE_NAMES, SEPARATOR, check_chinese, check_english
 
 _KEY = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _RESERVED = frozenset({
@@ -41,7 +45,8 @@ Text = Annotated[str, Field(min_length=1, max_length=300)]
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """A phrase in both languages; a file may write it as `english / 中文`. There are thousands of them: no model."""
+    """A phrase in both languages; a file may write it as `english / 中文`. In a spec of one language, both are the same text, of which only
+    that language's is used. There are thousands of them: no model."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
@@ -55,13 +60,33 @@ class Words:
         return {"en": self.en, "zh": self.zh}
 
 
-def _split_languages(value: Any) -> Any:
+def _split_languages(value: Any, info: ValidationInfo) -> Any:
+    languages: tuple[Language, ...] = info.context or BOTH
+    if len(languages) == 1:
+        return _same_in_both(value, languages[0])
     if not isinstance(value, str):
         return value
-    english, slash, chinese = value.rpartition(" / ")
+    english, slash, chinese = value.rpartition(SEPARATOR)
     if not slash:
-        raise ValueError("write it in both languages, as: english / 中文")
+        raise ValueError(IN_BOTH)
     return {"en": english.strip(), "zh": chinese.strip()}
+
+
+def _same_in_both(value: Any, language: Language) -> Any:
+    text = value[language] if isinstance(value, dict) and set(value) == {language} else value
+    if not isinstance(text, str):
+        raise ValueError(f"write text here, in {LANGUAGE_NAMES[language]}")
+    if SEPARATOR in text:
+        raise ValueError(f"this world speaks {LANGUAGE_NAMES[language]} alone: write the words once, without ` / `")
+    return {"en": text.strip(), "zh": text.strip()}
+
+
+def _check_languages(words: Words, languages: tuple[Language, ...], *, is_name: bool = False) -> Words:
+    if "zh" in languages:
+        check_chinese(words.zh, is_name=is_name)
+    if "zh" in languages and "en" in languages:
+        check_english(words.en)
+    return words
 
 
 def check_plain(text: str) -> str:
@@ -75,9 +100,14 @@ def _check_both(words: Words) -> Words:
     return words
 
 
-Template = Annotated[Words, BeforeValidator(_split_languages)]
+_Split = Annotated[Words, BeforeValidator(_split_languages)]
+Template = Annotated[_Split, AfterValidator(lambda words, info: _check_languages(words, info.context or BOTH))]
 """A request with {parameter} fields."""
 Phrase = Annotated[Template, AfterValidator(_check_both)]
+ProperName = Annotated[
+    _Split, AfterValidator(lambda words, info: _check_languages(words, info.context or BOTH, is_name=True)), AfterValidator(_check_both)
+]
+"""A name, which Chinese text may write in Latin letters."""
 
 
 def _scalar_text(value: Any) -> Any:

@@ -32,14 +32,26 @@ def parse_text(text: str, where: str = "") -> Any:
         for event in yaml.parse(text, Loader=TEXT_LOADER):
             builder.take(event)
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f"line {mark.line + 1}" if mark else ""
-        raise SpecError([Problem(line, f"not valid YAML: {getattr(error, 'problem', None) or error}")], where) from None
+        raise SpecError([_describe(error, text)], where) from None
     except _Unsupported as error:
         raise SpecError([error.problem], where) from None
     if builder.problems:
         raise SpecError(builder.problems, where)
     return builder.value
+
+
+def _describe(error: yaml.YAMLError, text: str) -> Problem:
+    """What is wrong with a text that is not YAML, and on which line."""
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        return Problem("", f"not valid YAML: {error}")
+    line = next(iter(text.splitlines()[mark.line :]), "")
+    if "\t" in line[: len(line) - len(line.lstrip())]:
+        return Problem(f"line {mark.line + 1}", "begins with a tab; YAML is indented with spaces: write spaces in its place")
+    problem = str(getattr(error, "problem", None) or error)
+    if problem.startswith("mapping values are not allowed"):
+        problem = 'a text with a colon needs quotes: "..."; or the line is not indented like the one above'
+    return Problem(f"line {mark.line + 1}", f"not valid YAML: {problem}")
 
 
 class _Unsupported(Exception):

@@ -81,8 +81,8 @@ GOLDEN: list[tuple[Callable[[Any], object], str]] = [
     ),
     (
         rule("renewal_limit", "loan.renewals < 9"),
-        f"{RULES}.renewal_limit: no task with this rule in the way (nothing in the world of seed 4 suits it); "
-        "let some rows break it while all else about them fits",
+        f"{RULES}.renewal_limit: forbids no task: `loan.renewals < 9` is true for all 90 loans (loan.renewals is 0 to 3); "
+        "raise `entities.loan.fields.renewals.max` to 9 or more, or change the condition",
     ),
     (lambda raw: renew(raw).update(set=renew(raw).pop("sets")), "actions.renew_loan.set: unknown key; did you mean 'sets'?"),
     (
@@ -94,7 +94,11 @@ GOLDEN: list[tuple[Callable[[Any], object], str]] = [
         "entities.loan.fields.due.type: no type 'day'; there are choice, date, flag, integer, money, name, number, ref, time",
     ),
     (lambda raw: loan(raw).pop("noun"), "entities.loan.noun: is missing; what one of them is called, as: english / 中文"),
-    (lambda raw: loan(raw).update(noun="loan"), "entities.loan.noun: write it in both languages, as: english / 中文"),
+    (
+        lambda raw: loan(raw).update(noun="loan"),
+        "entities.loan.noun: write it in both languages, as: english / 中文, or say `languages: [en]` at the top "
+        "for a world of English alone",
+    ),
     (lambda raw: loan(raw).update(id="m###"), "entities.loan.id: 'm' is that of member already; take another"),
     (
         lambda raw: raw["actions"]["lend_tool"]["creates"]["loan"].pop("due"),
@@ -102,7 +106,7 @@ GOLDEN: list[tuple[Callable[[Any], object], str]] = [
     ),
     (
         lambda raw: raw["info"][0].update(answer="10:00"),
-        "info[0]: answer: the English words must contain it as it stands: '10:00'",
+        "info[0]: answer: the words must contain it as it stands: '10:00'",
     ),
     (
         rule("renewal_limit", "loan.renewals = 1"),
@@ -120,7 +124,7 @@ GOLDEN: list[tuple[Callable[[Any], object], str]] = [
     (takes({"type": "text"}), "actions.renew_loan.takes.more.type: no type 'text'; write choice (one of a few values)"),
     (
         lambda raw: raw["entities"]["branch"]["fields"].update(colour={"type": "flag"}),
-        "entities.branch.fields.colour.label: is missing; what it is called in both languages, as: colour / 中文",
+        "entities.branch.fields.colour.label: is missing; what people call it, as: english / 中文",
     ),
     (lambda raw: loan(raw).update(noun="loan [x] / 借单"), f"entities.loan.noun: no [ in words: {BRACKETS}"),
     (lambda raw: loan(raw).update(plural="lo{ans"), f"entities.loan.plural: no {{ in words: {BRACKETS}"),
@@ -193,7 +197,7 @@ def test_too_little_is_refused_with_what_is_missing() -> None:
 
     assert problems(shrink) == [
         "entities: 1 of them; a business needs at least 3",
-        "entities: 8 rows in all; at least 200 are needed: raise `rows`",
+        "entities: 8 rows in all (branch 8); at least 200 are needed: raise `rows`",
         "actions: 2 tools in all; at least 8 are needed: add actions",
         "actions: 0 business rules; at least 2 are needed: add `rules` to actions",
     ]
@@ -211,7 +215,7 @@ def test_too_little_is_refused_with_what_is_missing() -> None:
             "line 2: a second document begins (---); a file holds one business, put the other into a file of its own",
         ),
         ("[" * 50_000, "line 1: nested too deeply"),
-        ("- a\n", "expected keys and values (domain, about, today, currency"),
+        ("- a\n", "expected keys and values (domain, languages, about, today"),
     ],
 )
 def test_a_text_that_is_no_spec_is_refused(text: str, told: str) -> None:
