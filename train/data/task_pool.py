@@ -16,6 +16,7 @@ import itertools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from storage.errors import BadInput, HeadraceError
@@ -25,6 +26,7 @@ from synth.conversations.conversation_task import conversation_frame, conversati
 from synth.tasks.needs import individual_slots, need
 from synth.tasks.solver import NotAdmitted, sibling
 from synth.worlds import WORLDS
+from synth.worlds.base import World
 
 Use = Literal["train", "eval_in", "eval_out"]
 FIRST_INDEX = 1_000
@@ -55,6 +57,9 @@ class Source:
         frame = Frame(world=task.world, intent=task.intent, slots=task.slots)
         conversation = task if task.conversation is not None else None
         return cls(frame, task.division, task.difficulty, task.query_id, task.blueprint_id, conversation)
+
+    def __hash__(self) -> int:
+        return hash((self.frame.id, self.division, self.query_id, self.blueprint_id))
 
     @property
     def kind(self) -> str:
@@ -116,15 +121,24 @@ def draw(
     """`count` distinct tasks from the kinds of sources in turn (`_TURNS`).
 
     fewest: smallest number of tasks that is accepted if the pool cannot give `count`; None: `count`.
+    A process that measures several policies draws the same tasks for each: the latest draws are kept.
 
     Raises:
         HeadraceError: the pool gives too few.
     """
-    fewest = count if fewest is None else fewest
+    worlds = tuple(WORLDS[name] for name in sorted({source.frame.world for source in pool}))
+    return list(_draw(tuple(pool), worlds, count, use, language, first_index, count if fewest is None else fewest))
+
+
+@lru_cache(maxsize=8)
+def _draw(
+    pool: tuple[Source, ...], _: tuple[type[World], ...], count: int, use: Use, language: Language, first_index: int, fewest: int
+) -> tuple[Task, ...]:
+    """See `draw`. The worlds are part of the key, because another world may be registered under the same name."""
     kinds = {kind: [source for source in pool if source.kind == kind] for kind in dict.fromkeys(_TURNS)}
     streams = {kind: _siblings(of_kind, use, language, first_index) for kind, of_kind in kinds.items() if of_kind}
     if not streams and fewest == 0:
-        return []
+        return ()
     if not streams:
         raise HeadraceError(f"no frame to draw {use} tasks from: curate more queries or synthesise more blueprints of the cascade's worlds")
     turns = [streams[kind] for kind in (each if each in streams else _STAND_IN.get(each) for each in _TURNS) if kind in streams]
@@ -133,9 +147,9 @@ def draw(
         if task is not None:
             tasks.setdefault(task.id, task)
         if len(tasks) == count:
-            return list(tasks.values())
+            break
     if len(tasks) >= fewest:
-        return list(tasks.values())
+        return tuple(tasks.values())
     raise HeadraceError(
         f"only {len(tasks)} of {count} {use} tasks could be drawn from {len(pool)} frames; curate more queries or ask for fewer"
     )

@@ -30,6 +30,7 @@ from train.device import autocast, batch_arguments, processes, trainer_arguments
 from train.divergence import StopDiverged
 from train.metrics_log import LiveMetrics
 from train.models.adapters import without_wrapper
+from train.models.label_head import project_labels_alone
 from train.rl.credit import CREDITS, CreditBatch, erred_of, turns_of
 from train.rl.losses import LOSSES, RATIOS, Objective, Whole, average_loss, divergence, token_losses
 from train.rl.policy_server import PolicyServer
@@ -103,14 +104,14 @@ class PolicyTrainer(GRPOTrainer):
             busy[0] = True
         rows = _trim_rows(inputs, busy)
         prompts, answers = rows["prompt_ids"], rows["completion_ids"]
-        logps, entropies, _ = self._get_per_token_logps_and_entropies(
+        mask = rows["completion_mask"] * rows["tool_mask"]
+        logps, entropies = self._scores(
             model,
             torch.cat([prompts, answers], dim=1),
             torch.cat([rows["prompt_mask"], rows["completion_mask"]], dim=1),
-            answers.size(1),
-            compute_entropy=True,
+            torch.cat([torch.zeros_like(prompts), mask], dim=1),
         )
-        mask = rows["completion_mask"] * rows["tool_mask"]
+        logps, entropies = logps[:, -answers.size(1) :], entropies[:, -answers.size(1) :]
         old, reference = rows.get("old_per_token_logps"), rows.get("ref_per_token_logps")
         losses = token_losses(logps, old, rows["advantages"], rows["weights"], mask, self._objective, reference)
         drift = divergence((logps.detach() - rows["sampling_per_token_logps"]) * mask)
@@ -118,6 +119,12 @@ class PolicyTrainer(GRPOTrainer):
         metrics |= {"kl": losses.kl} if losses.kl is not None else {}
         self._count(**{name: (values * mask).sum() / mask.sum().clamp(min=1.0) for name, values in metrics.items()})
         return average_loss(losses.losses, mask, self._objective.average, whole)
+
+    def _scores(self, model: Any, ids: torch.Tensor, attended: torch.Tensor, learned: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probabilities and entropies of the learned tokens, [rows, tokens - 1]; 0 at all others."""
+        with self.accelerator.autocast():
+            outputs = model(input_ids=ids, attention_mask=attended, labels=ids.masked_fill(learned == 0, -100), fused_lm_head=True)
+        return outputs.log_probs, outputs.entropy
 
     def _busy(self, inputs: dict[str, Any]) -> torch.Tensor:
         """Whether each row contributes to the loss. With a reference policy, all rows do."""
@@ -219,6 +226,7 @@ def train_rl(
     """
     if processes() > 1:
         raise BadInput("an RL stage plays and learns in one process: start it without `accelerate launch` or `torchrun`")
+    project_labels_alone()
     rows = settings.tasks_a_step * settings.draws
     ours = partial(HFEngine, without_wrapper(model), tokenizer, policy_version=policy_version, batch_rows=rows)
     played = queue.batch if queue else _playing(server.engine if server else ours(), source, settings, seed, server)

@@ -27,6 +27,7 @@ from train.data.token_labels import IGNORED, LEFT_OUT, Unlearnable, learned_toke
 from train.device import batch_arguments, processes, trainer_arguments
 from train.divergence import StopDiverged
 from train.metrics_log import LiveMetrics
+from train.models.label_head import project_labels_alone
 from train.models.sharding import Sharded
 from train.sft.length_batching import Order
 from train.spec import SFTSettings
@@ -89,6 +90,7 @@ def train_sft(
             divide, or nothing is learned.
         HeadraceError: weights are not finite, before or after any step.
     """
+    project_labels_alone()
     sizes = batch_arguments(settings.batch_size, settings.micro_batch_size)
     rows = _rows(tokenizer, conversations, tools, settings, longest=_longest(model, settings), note=note)
     if settings.pack_tokens is not None:

@@ -19,6 +19,7 @@ from tests.synth.engines.local.chat_tokenizers import MARKS, chat_tokenizer
 from tests.train.tiny_policies import digest, expert_conversations, retail_tasks, small_policy
 from train.data.token_labels import IGNORED, LEFT_OUT, Unlearnable, every_turn, learned_tokens, turns_without_errors
 from train.device import device_arguments, linear_schedule
+from train.models.label_head import project_labels_alone
 from train.sft.sft import train_sft
 from train.spec import SFTSettings
 from train.tiny import END, render
@@ -89,6 +90,7 @@ def test_a_turn_that_erred_is_read_and_not_learned() -> None:
 @pytest.mark.slow
 def test_what_is_learned_by_default_is_what_trl_takes_from_the_template(tmp_path: Path) -> None:
     """Given plain messages and TRL's own assistant mask, then the weights after training are ours to the bit."""
+    project_labels_alone()
     model, tokenizer = small_policy(CONVERSATIONS)
     rows = [{"messages": [message.to_openai() for message in messages]} for messages in CONVERSATIONS]
     arguments = SFTConfig(

@@ -94,6 +94,7 @@ class ScriptedIntent(SpecIntent):
         self.rows.update({step.row: step.entity.name for step in every if isinstance(step, (ListRow, SearchRow))})
         self._row_steps = [step for step in every if isinstance(step, RowStep)]
         self._marks = {step.spec.condition for step in every if isinstance(step, TellValue)}
+        self._switches = [name for name, kind in job.kinds.items() if isinstance(kind, Kind) and kind.is_mark]
         self._tests = self._tests_by_row()
         self.steps = self._plan_of_first_cases()
 
@@ -132,8 +133,7 @@ class ScriptedIntent(SpecIntent):
 
     def expression_values(self, slots: Slots) -> dict[str, Any]:
         """The slots as expressions use them: a mark is a boolean."""
-        marks = {name: name in slots for name, kind in self.job.kinds.items() if isinstance(kind, Kind) and kind.is_mark}
-        return {name: slots[name] for name in self.job.kinds if name in slots} | marks
+        return {name: slots[name] for name in self.job.kinds if name in slots} | {name: name in slots for name in self._switches}
 
     # ---- drawing --------------------------------------------------------------------------------------------------------------
 
@@ -163,8 +163,8 @@ class ScriptedIntent(SpecIntent):
         if isinstance(step, GetRow) and step.row in slots:
             rows[step.row] = slots[step.row]
             return
-        tests = [*self._row_tests(step, state, {**self.expression_values(slots), **rows}, slots), *self._tests.get(step.row, ())]
-        key = _any_row(state, step.entity, tests, step.row, rng)
+        values = self._row_values(step, state, {**self.expression_values(slots), **rows}, slots)
+        key = _any_row(state, step.entity, values, self._tests.get(step.row, ()), step.row, rng)
         if key is None:
             return
         rows[step.row] = key
@@ -175,10 +175,10 @@ class ScriptedIntent(SpecIntent):
         if isinstance(step, GetRow):
             slots[step.row] = key
 
-    def _row_tests(self, step: RowStep, state: State, values: Mapping[str, Any], slots: Slots) -> list[Test]:
-        """The tests of a row whose values the slots, or rows found before, give."""
+    def _row_values(self, step: RowStep, state: State, values: Mapping[str, Any], slots: Slots) -> list[tuple[Field, Any]]:
+        """The values of a row's fields that the slots, or rows found before, give."""
         return [
-            _has_value(step, field, argument.value.run(state, values))
+            (field, argument.value.run(state, values))
             for field, argument in _nameable_fields(step)
             if (argument.slot in slots if argument.slot else argument.value.names <= set(values))
         ]
@@ -354,18 +354,23 @@ def _slot_kind(domain: Domain, kind: Kind) -> SlotKind:
     return Quantity(unit_of(domain, spec), spec.min, spec.max, usual or usual_values(spec))
 
 
-def _any_row(state: State, entity: Entity, tests: Sequence[Test], name: str, rng: random.Random) -> str | None:
-    """A row that passes all tests, each with the same probability; None if there is none."""
+def _any_row(
+    state: State, entity: Entity, values: Sequence[tuple[Field, Any]], tests: Sequence[Test], name: str, rng: random.Random
+) -> str | None:
+    """A row with these values of fields that passes all tests, each with the same probability; None if there is none."""
+    stored = [(field.place, value) for field, value in values if field.derived is None]
+    among = frozenset(state.base_keys(entity.number, stored)) if stored else entity.known_ids
+    tests = [*(_has_value(entity, field, value, name) for field, value in values if field.derived is not None), *tests]
     for _ in range(_ROWS):
         key = rng.choice(entity.ids)
-        if all(test(state, {name: key}) for test in tests):
+        if key in among and all(test(state, {name: key}) for test in tests):
             return key
-    fitting = [key for key in entity.ids if all(test(state, {name: key}) for test in tests)]
+    fitting = [key for key in entity.ids if key in among and all(test(state, {name: key}) for test in tests)]
     return rng.choice(fitting) if fitting else None
 
 
-def _has_value(step: RowStep, field: Field, value: Any) -> Test:
-    return lambda state, names: bool(value_of(state, state.row(step.entity.number, names[step.row]), field) == value)
+def _has_value(entity: Entity, field: Field, value: Any, name: str) -> Test:
+    return lambda state, names: bool(value_of(state, state.row(entity.number, names[name]), field) == value)
 
 
 def _any_holds(tests: Sequence[Compiled]) -> Test:
