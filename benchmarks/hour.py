@@ -1,28 +1,20 @@
 """A stranger's first hour: does anything break, is every refusal short, how long until there is something of theirs. `make bench hour`.
 
 hour_steps, hour_failed, hour_minutes, english_world_chinese_chars: `hour_sections/newcomer.py`, in a fresh clone.
-templates_rendered, templates_wrong: chat templates of TRL with which an exported release was rendered; those with a fault.
-run_wall_s, run_cpu_s: `headrace run` with the sample's configuration, all processes. rl_above_sft_seeds: of five seeds, those in which the
-which the RL stage solves more held-out tasks than the stage that it started from, with the lower end of the 95 % interval above 0.
-ungrounded_even: entropy of the hidden types of queries that were kept, over its maximum; ungrounded_junk_share: junk among them;
-`_banking77`: the same on requests of a real bank's users.
 help_cold_s, doctor_s: seconds of a fresh process. error_lines_max: lines of the longest refusal of the wrong calls.
 """
 
 from __future__ import annotations
 
 from benchmarks.harness import Section, run_sections
-from benchmarks.hour_sections import newcomer, sample_run, start_up, templates, ungrounded, wrong_calls
+from benchmarks.hour_sections import newcomer, start_up, wrong_calls
 
 
 def sections() -> list[Section]:
     return [
         Section("start of a process", start_up.KEYS, start_up.measure, minutes=start_up.MINUTES),
         Section("wrong calls", wrong_calls.KEYS, wrong_calls.measure, minutes=wrong_calls.MINUTES),
-        Section("templates", templates.KEYS, templates.measure, minutes=templates.MINUTES),
-        Section("queries that no world reads", ungrounded.KEYS, ungrounded.measure, minutes=ungrounded.MINUTES),
         Section("newcomer", newcomer.KEYS, newcomer.measure, minutes=newcomer.MINUTES),
-        Section("sample run", sample_run.KEYS, sample_run.measure, minutes=sample_run.MINUTES),
     ]
 
 

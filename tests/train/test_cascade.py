@@ -305,7 +305,7 @@ def test_more_samples_are_another_measurement(store):
 
 def test_every_measurement_tells_tasks_apart_by_world_language_difficulty_mode_and_intent(store):
     facets = store.query("SELECT evaluation_id, list(DISTINCT facet ORDER BY facet) AS facets FROM evaluations GROUP BY 1")["facets"]
-    assert len(facets) >= 12 and {tuple(each) for each in facets} == {("all", "difficulty", "intent", "language", "mode", "world")}
+    assert len(facets) >= 12 and {tuple(each) for each in facets} == {("all", "difficulty", "intent", "kind", "language", "mode", "world")}
 
 
 def test_another_k_is_another_tag_and_another_seed_is_none(store):

@@ -108,7 +108,7 @@ def test_ray_local_starts_its_own_cluster_beside_a_running_one(
     output = headrace(
         "curate", str(short_log), "--keep", "1/400", "--store", "s", "--ray", "local", folder=tmp_path, environment=dict(os.environ)
     )
-    assert "coverage" in output
+    assert "Queries: 5 kept of" in output
     here = Store(tmp_path / "here")
     local = curate(here, [short_log], FunnelConfig(keep_one_in=400))
     assert sorted(local.task_ids) == Store(tmp_path / "s").query("SELECT task_id FROM tasks ORDER BY 1")["task_id"].to_list()
