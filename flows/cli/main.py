@@ -87,6 +87,7 @@ def run(
     """
     with handle_errors(debug):
         settings = validation.read_config(config, store, families)
+        validation.check_language(settings)
         if not dry_run:
             validation.check_role_engines(settings.synthesize.roles)
             validation.check_funnel_engines(settings)
@@ -116,6 +117,7 @@ def train(config: ConfigFile = None, store: StoreFolder = None, dry_run: DryRunO
     """
     with handle_errors(debug):
         settings = validation.read_config(config, store)
+        validation.check_language(settings)
         if not dry_run:
             validation.check_has_tasks(settings)
             validation.check_backends(settings)
