@@ -203,7 +203,7 @@ def check_backends(config: Config, *, patience_s: float | None = 0.0) -> None:
 
 
 def check_language(config: Config) -> None:
-    """Check that a world of `train.worlds` speaks `train.language` where it is set; without it, tasks are in the languages of the worlds."""
+    """Check that a world of `train.worlds` speaks `train.language` where it is set; else tasks are in the languages of the worlds."""
     if "language" not in config.train.model_fields_set:
         return
     from synth.worlds import WORLDS
