@@ -203,13 +203,15 @@ def check_backends(config: Config, *, patience_s: float | None = 0.0) -> None:
 
 
 def check_language(config: Config) -> None:
-    """Check that a world of `train.worlds` speaks the language that the training is to use."""
+    """Check that a world of `train.worlds` speaks `train.language` where it is set; else tasks are in the languages of the worlds."""
+    if "language" not in config.train.model_fields_set:
+        return
     from synth.worlds import WORLDS
 
     wanted, worlds = config.train.language, config.train.worlds
-    spoken = [language for name in worlds for language in WORLDS[name].languages]
+    spoken = {language for name in worlds for language in WORLDS[name].languages}
     if wanted not in spoken:
-        raise BadInput(f"train.language is {wanted}, but {', '.join(worlds)} has no requests in it; set train.language: {spoken[0]}")
+        raise BadInput(f"train.language is {wanted}, but no world of train.worlds speaks it ({', '.join(worlds)}); set it to {min(spoken)}")
 
 
 def stage_needs(config: Config) -> list[tuple[list[str], Need]]:

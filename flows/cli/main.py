@@ -88,6 +88,7 @@ def run(
     """
     with handle_errors(debug):
         settings = validation.read_config(config, store, families)
+        validation.check_language(settings)
         if not dry_run:
             validation.check_role_engines(settings.synthesize.roles)
             validation.check_funnel_engines(settings)
@@ -128,6 +129,7 @@ def train(
     """
     with handle_errors(debug):
         settings = validation.read_config(config, store)
+        validation.check_language(settings)
         if not dry_run:
             validation.check_has_tasks(settings)
             validation.check_backends(settings)

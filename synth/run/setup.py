@@ -135,7 +135,7 @@ class SynthesisSetup:
 
 def _language_notes(config: SynthesisConfig, worlds: Sequence[str]) -> tuple[str, ...]:
     """What to say where a share of Chinese is set that no world of the run allows."""
-    if "chinese_share" not in config.model_fields_set:
+    if config.chinese_share == SynthesisConfig.model_fields["chinese_share"].default:
         return ()
     spoken = {language for name in worlds for language in WORLDS[name].languages}
     if config.chinese_share > 0 and "zh" not in spoken:

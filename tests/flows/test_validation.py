@@ -11,10 +11,12 @@ import pytest
 
 from filters.funnel import FunnelConfig
 from filters.steps.selection.contamination import HeldOutFile
-from flows.config import Config, for_curation
-from flows.validation import resolve_query_id, set_synthesis_options
+from flows.config import Config, for_curation, remember
+from flows.validation import check_language, resolve_query_id, set_synthesis_options
+from storage.configurations import read_configurations
 from storage.errors import BadInput
 from storage.store import Store, part_id
+from synth.writing.new_spec import new_spec
 
 
 def test_each_world_that_is_named_gets_tasks_and_a_range_gets_none(tmp_path: Path) -> None:
@@ -26,6 +28,23 @@ def test_each_world_that_is_named_gets_tasks_and_a_range_gets_none(tmp_path: Pat
 
     assert [name.partition("@")[0] for name in drills] == ["tool_library", "banking"]
     assert set(drills.values()) == {3}, "of five, rounded up"
+
+
+def test_a_training_in_a_language_that_no_world_speaks_is_refused_where_it_is_set(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(new_spec(["zh"]))
+    check_language(Config.model_validate({"train": {"worlds": [str(path)]}}))
+    check_language(Config.model_validate({"train": {"worlds": [str(path), "banking"], "language": "en"}}))
+    with pytest.raises(BadInput, match=r"train.language is en, but no world of train.worlds speaks it \(tool_library@\w+\); set it to zh"):
+        check_language(Config.model_validate({"train": {"worlds": [str(path)], "language": "en"}}))
+
+
+def test_the_store_remembers_the_languages_that_its_worlds_speak(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(new_spec(["en"]))
+    config = Config.model_validate({"store": tmp_path / "store", "synthesize": {"worlds": [str(path)], "drills": {}}})
+    remember(config, "synthesize")
+    assert [one.languages for one in read_configurations(Store(tmp_path / "store"))] == [("en",)]
 
 
 def curated(**said: Any) -> FunnelConfig:
