@@ -4,7 +4,8 @@ Split `sft` has every accepted conversation once, `rl` the tasks for rollouts, a
 duplicates (`near.py`, on messages and calls of user and assistant) are removed here, not at acceptance, so that the figures of a synthesis
 run cover all its conversations; the conversation that was accepted first stays.
 
-The release uses no policy (`route.py` does) and no tasks from raw queries.
+The release uses no policy (`route.py` does) and no tasks from raw queries. Only a store without conversations gives all its tasks, those of
+raw queries too.
 """
 
 from __future__ import annotations
@@ -21,14 +22,17 @@ from storage.releases.release import ReleaseItem, make_release
 from storage.store import Store
 
 NAME = "synthesized"
+TASKS = "tasks"
+"""Name of the release of a store that has tasks and no conversations."""
 VERSION = 1
 
 
 def collect(store: Store) -> str:
-    """Freezes all accepted conversations of the store, and returns the release id; equal content gives an equal id.
+    """Freezes all accepted conversations of the store, or all tasks if there are none, and returns the release id; equal content gives an
+    equal id.
 
     Raises:
-        BadInput: the store has no synthesised conversation.
+        BadInput: the store has neither.
     """
     config = near.NearConfig()
     conversations = store.query(
@@ -36,15 +40,14 @@ def collect(store: Store) -> str:
            WHERE accepted AND round >= 0 AND trajectories.cluster_id IS NOT NULL ORDER BY round, trajectory_id"""
     )
     if conversations.is_empty():
-        raise BadInput(f"{store.root} holds no synthesised conversation; run `headrace synthesize` first")
+        return _collect_tasks(store)
     texts = pl.Series("text", [_spoken_text(json.loads(messages)) for messages in conversations["messages"]], dtype=pl.String)
     rows = texts.to_frame().select(norm=normalise_text(pl.col("text"))).with_row_index("row")
     distinct = conversations.filter(near.step(rows, config)["reason"].is_null())
     tasks = store.query("SELECT task_id, use FROM tasks WHERE blueprint_id IS NOT NULL AND query_id IS NULL ORDER BY task_id")
     splits = {
         "sft": [ReleaseItem("trajectory", item, task) for item, task in distinct.select("trajectory_id", "task_id").iter_rows()],
-        "rl": [ReleaseItem("task", task, task) for task in tasks.filter(pl.col("use") == "train")["task_id"]],
-        "eval": [ReleaseItem("task", task, task) for task in tasks.filter(pl.col("use") != "train")["task_id"]],
+        **_splits_of(tasks),
     }
     manifest = {
         "accepted": conversations.height,
@@ -53,6 +56,20 @@ def collect(store: Store) -> str:
         "version": VERSION,
     }
     return make_release(store, NAME, {split: items for split, items in splits.items() if items}, manifest)
+
+
+def _collect_tasks(store: Store) -> str:
+    tasks = store.query("SELECT task_id, use FROM tasks ORDER BY task_id")
+    if tasks.is_empty():
+        raise BadInput(f"{store.root} has no accepted conversation and no task; run `headrace synthesize` or `headrace curate` first")
+    manifest = {"tasks": tasks.height, "version": VERSION}
+    return make_release(store, TASKS, {split: items for split, items in _splits_of(tasks).items() if items}, manifest)
+
+
+def _splits_of(tasks: pl.DataFrame) -> dict[str, list[ReleaseItem]]:
+    """The splits for rollouts: tasks to train on, and held-out ones."""
+    chosen = {"rl": tasks.filter(pl.col("use") == "train"), "eval": tasks.filter(pl.col("use") != "train")}
+    return {split: [ReleaseItem("task", task, task) for task in rows["task_id"]] for split, rows in chosen.items()}
 
 
 def _spoken_text(messages: list[dict[str, Any]]) -> str:

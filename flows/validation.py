@@ -257,7 +257,8 @@ def _drills(config: Config, worlds: list[str], accepted: int | None) -> dict[str
 def resolve_release(store: Store, name_or_id: str | None) -> str:
     """The id of a release.
 
-    name_or_id: id, or name (then the latest release of that name); None: make a release of all synthesised conversations.
+    name_or_id: id, or name (then the latest release of that name); None: make a release of all synthesised conversations,
+    or of all tasks if there are none.
     """
     if name_or_id is None:
         from filters.release_synthetic import collect

@@ -152,6 +152,16 @@ class Trainer(StrEnum):
     roll = "roll"
 
 
+class CallsPerMessage(StrEnum):
+    parallel = "parallel"
+    single = "single"
+
+
+class ArgumentsForm(StrEnum):
+    object = "object"
+    text = "text"
+
+
 @app.command(rich_help_panel="Store")
 def export(
     release: Annotated[
@@ -162,6 +172,16 @@ def export(
         ),
     ] = None,
     trainer: Annotated[Trainer, typer.Option("--format", help="Trainer that will read the files.")] = Trainer.trl,
+    calls: Annotated[
+        CallsPerMessage,
+        typer.Option(
+            "--calls", help="single: one call per message, for templates that take no more (Llama 3.1, Llama 3.2, gpt-oss; verl)."
+        ),
+    ] = CallsPerMessage.parallel,
+    arguments: Annotated[
+        ArgumentsForm,
+        typer.Option("--arguments", help="text: JSON text, for templates that take no objects (the original one of DeepSeek-V3)."),
+    ] = ArgumentsForm.object,
     folder: Annotated[Path | None, typer.Option("--out", "-o", metavar="DIR", help="Default: exports/RELEASE-FORMAT.")] = None,
     licence: Annotated[
         list[str] | None,
@@ -173,7 +193,8 @@ def export(
 ) -> None:
     """Write a release for a trainer: OpenAI messages as JSONL and Parquet, one file per split, with a dataset card and checksums.
 
-    Without RELEASE, the command makes a release of all synthesised conversations (near duplicates once) and their tasks.
+    Without RELEASE, the command makes a release of all synthesised conversations (near duplicates once) and their tasks; of a store
+    without conversations, one of all its tasks.
 
     Examples:
 
@@ -181,16 +202,20 @@ def export(
 
       headrace export second --format verl --out second/ --store runs/sample/store
 
+      headrace export --calls single --out for_llama/ --store runs/sample/store
+
       headrace export rl --licence queries.parquet=CC-BY-4.0 --store runs/sample/store
     """
     with handle_errors(debug):
         from storage.releases import export as storage_export
+        from storage.releases.export_rows import MessageForm
 
         opened = validation.open_store(config, store)
         release_id = validation.resolve_release(opened, release)
         licences = validation.parse_licences(licence or [], opened, release_id)
         target = folder or Path("exports") / f"{release or release_id}-{trainer.value}"
-        written = storage_export.export(opened, release_id, target, trainer.value, licences=licences)
+        form = MessageForm(arguments.value, calls.value)
+        written = storage_export.export(opened, release_id, target, trainer.value, form=form, licences=licences)
         print_text(f"wrote {written}")
 
 

@@ -12,14 +12,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from storage.records import JSON
+from storage.releases.card_usage import usage
+from storage.releases.export_rows import Format, MessageForm
 from storage.releases.release import BEFORE_SQL, GENERAL, ORIGINS, ReleasedItem
 from storage.store import Store
 
 UNSTATED = "not stated: find out before you publish"
 _PROMISE = (
     "Every conversation was executed in a real, seeded world; every task comes with a plan that passes, and doing nothing fails it. "
-    "A conversation with several goals is one task, whose user is simulated.\n\n"
-    "Tool-call `arguments` and the column `tools` are JSON strings."
+    "A conversation with several goals is one task, whose user is simulated."
 )
 _SCALE = "Static difficulty of the tasks: -1 refusal, 0 no tool, 1 to 5 rising with tool load, chain depth and constraints."
 
@@ -29,16 +30,21 @@ def card(
     release_id: str,
     manifest: Mapping[str, Any],
     splits: Mapping[str, Sequence[ReleasedItem]],
-    format: str,
+    format: Format,
     *,
+    form: MessageForm,
     files: Mapping[str, str],
     licences: Mapping[str, str],
 ) -> str:
-    """The card as Markdown with a YAML head. `files` maps names to their SHA-256; `licences` maps sources of queries to licences."""
+    """The card as Markdown with a YAML head.
+
+    splits: the exported items. files: names -> SHA-256. licences: sources of raw queries -> licences.
+    """
     sections = [
         _head(splits, files),
         f"# {manifest['name']}\n\nTool-use data made by Headrace: release `{release_id}`, written for {format}. {_PROMISE}",
-        "## Splits\n\n" + _split_table(splits, manifest),
+        usage(format, form, files),
+        "## Splits\n\n" + _split_table(splits, manifest) + _left_out(splits, manifest),
         f"## Difficulty\n\n{_SCALE}\n\n" + _difficulty_table(splits),
         _certainty(store, release_id, manifest),
         _funnel(store, release_id),
@@ -58,12 +64,13 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[JSON]]) -> str:
 
 def _head(splits: Mapping[str, Sequence[ReleasedItem]], files: Mapping[str, str]) -> str:
     languages = sorted({item.setting.language for items in splits.values() for item in items})
-    configs = []
+    configs: list[str] = []
     for kind in ("conversations", "prompts"):
         names = [name for name in files if name.endswith(f".{kind}.parquet")]
         if names:
             listed = "".join(f"\n  - split: {name.split('.')[0]}\n    path: {name}" for name in names)
-            configs.append(f"- config_name: {kind}\n  data_files:{listed}")
+            default = "" if configs else "\n  default: true"
+            configs.append(f"- config_name: {kind}{default}\n  data_files:{listed}")
     head = ["---", "language:", *(f"- {language}" for language in languages), "tags:", "- tool-use", "- agent", "configs:", *configs, "---"]
     return "\n".join(head)
 
@@ -74,13 +81,18 @@ def _split_table(splits: Mapping[str, Sequence[ReleasedItem]], manifest: Mapping
         kinds = Counter(item.item.kind for item in items)
         tasks = {item.task.id: item.task for item in items if item.task}
         origins = manifest["splits"][split]["origins"]
-        shares = ", ".join(f"{ORIGINS[origin]} {n / len(items):.0%}" for origin, n in origins.items())
+        shares = ", ".join(f"{ORIGINS[origin]} {n / max(len(items), 1):.0%}" for origin, n in origins.items())
         settings = {item.item.task_id or item.item.item_id: item.setting for item in items}.values()
         worlds = ", ".join(f"{world} {n}" for world, n in sorted(Counter(setting.world for setting in settings).items()))
         languages = ", ".join(f"{language} {n}" for language, n in sorted(Counter(setting.language for setting in settings).items()))
         shown = ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items()))
         rows.append((split, len(items), shown, len(tasks), shares, worlds, languages))
     return _table(("split", "items", "kinds", "tasks", "origins", "worlds", "languages"), rows)
+
+
+def _left_out(splits: Mapping[str, Sequence[ReleasedItem]], manifest: Mapping[str, Any]) -> str:
+    missing = sum(described["items"] for described in manifest["splits"].values()) - sum(map(len, splits.values()))
+    return f"\n\nLeft out: conversations with a call whose arguments are no JSON object, {missing}." if missing else ""
 
 
 def _difficulty_table(splits: Mapping[str, Sequence[ReleasedItem]]) -> str:

@@ -112,14 +112,16 @@ class WorldEnvironment:
 
 
 def task_of(row: Mapping[str, Any]) -> tuple[Task, list[dict[str, JSON]]]:
-    """Task and tools (in OpenAI form) of an exported row.
+    """Task and tools (in OpenAI form) of an exported row, whether the reader has parsed the JSON of its tools or not.
 
     Raises:
         BadInput: the row has no task.
     """
     try:
         inner = row.get("extra_info") or row
-        return Task.model_validate_json(inner.get("task") or inner["ground_truth"]), json.loads(inner["tools"])
+        tools = inner["tools"] or []
+        offered = json.loads(tools) if isinstance(tools, str) else [json.loads(tool) if isinstance(tool, str) else tool for tool in tools]
+        return Task.model_validate_json(inner.get("task") or inner["ground_truth"]), offered
     except (ValidationError, ValueError, TypeError, KeyError, AttributeError):
         raise BadInput(
             f"a row with the columns {', '.join(sorted(row))} carries no task: give rows of a file *.prompts of `headrace export`"
