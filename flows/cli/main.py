@@ -24,7 +24,7 @@ from flows.cli.shared import ConfigFile, Debug, DryRunOfTraining, Families, Read
 from flows.cli.terminal import OneLineErrors, handle_errors, out, print_text
 
 if TYPE_CHECKING:
-    from storage.releases.explain_conversation import FailedCheck
+    from storage.explanations.explain_conversation import FailedCheck
     from storage.store import Store
 
 app = typer.Typer(
@@ -263,7 +263,7 @@ def explain(
       headrace explain retail --store runs/sample/store
     """
     with handle_errors(debug):
-        from storage.releases import explain as explanations
+        from storage.explanations import explain as explanations
 
         opened = validation.open_store(config, store)
         found = explanations.explain(opened, validation.resolve_query_id(opened, id), full=full, diagnose=_diagnose)

@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from storage.conversation import derive_turns, mentions
+from storage.explanations.conversation_text import call_text, parse_messages
+from storage.explanations.explain_conversation import FailedCheck, list_names
+from storage.explanations.store_rows import failed_names
 from storage.records import JSON, Fact, Message, Task, parse_arguments
-from storage.releases.conversation_text import call_text, parse_messages
-from storage.releases.explain_conversation import FailedCheck, list_names
-from storage.releases.store_rows import failed_names
 from storage.store import Store
 from synth.blueprints.blueprint import Blueprint, Goal
 from synth.conversations.conversation_play import ConversationPlay

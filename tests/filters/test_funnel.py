@@ -29,8 +29,8 @@ from filters.steps.selection.contamination import ContaminationConfig, HeldOutFi
 from filters.steps.selection.coverage import CoverageConfig
 from filters.verdicts import shortfall
 from storage.errors import BadInput
+from storage.explanations.explain import explain
 from storage.records import Task
-from storage.releases.explain import explain
 from storage.store import Store
 from synth.clusters.cluster_store import save_clusters
 from synth.haystack.generate import HaystackConfig, generate

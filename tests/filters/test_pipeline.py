@@ -21,7 +21,7 @@ from filters.steps.selection.coverage import CoverageConfig
 from filters.steps.tool_load import DifficultyConfig
 from flows.summaries.summary_tables import funnel as funnel_table
 from storage.errors import BadInput
-from storage.releases.explain import explain
+from storage.explanations.explain import explain
 from storage.report.page import write_report
 from storage.store import Store
 from synth.haystack.generate import HaystackConfig, generate

@@ -15,9 +15,9 @@ from filters.certainty.certainty import DrawsConfig, RegionConfig
 from filters.certainty.route import RouteConfig
 from flows.summaries.summary_tables import certainty, flips
 from storage.errors import HeadraceError
+from storage.explanations.explain import explain
 from storage.record_rows import tasks_frame
 from storage.records import Task
-from storage.releases.explain import explain
 from storage.releases.lineage import lineage
 from storage.releases.release import ReleaseItem, make_release, manifest_of
 from storage.report.sections import tags as report_tags

@@ -21,7 +21,7 @@ from filters.steps.selection import admit
 from filters.steps.selection.coverage import CoverageConfig
 from filters.taxonomy.agreement import generate_requests
 from storage.errors import BadInput
-from storage.releases.explain import explain
+from storage.explanations.explain import explain
 from storage.store import Store
 from synth.engines.base import EngineFailure
 from synth.engines.budget import BudgetSpent

@@ -18,7 +18,7 @@ from filters.steps import rate_difficulty, tool_load
 from filters.steps.selection.coverage import CoverageConfig
 from filters.steps.tool_load import DifficultyConfig
 from storage.errors import BadInput
-from storage.releases.explain import explain
+from storage.explanations.explain import explain
 from storage.store import Store
 from synth.engines.base import EngineFailure
 from tests.filters.reading_engines import Scripted, served

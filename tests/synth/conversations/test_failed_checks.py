@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from storage.explanations.explain_conversation import FailedCheck
 from storage.records import Call, Message, Task
-from storage.releases.explain_conversation import FailedCheck
 from storage.store import Store
 from synth.conversations.failed_checks import DEMANDS, failed_checks
 from synth.roles.simulate import simulate

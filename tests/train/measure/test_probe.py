@@ -23,9 +23,9 @@ from flows.summaries.summary_tables import certainty as certainty_table
 from flows.summaries.summary_tables import ladder
 from flows.summaries.summary_tables import priors as priors_table
 from storage.errors import BadInput, HeadraceError
+from storage.explanations.explain import explain
 from storage.record_rows import tasks_frame
 from storage.records import Outcome, Task
-from storage.releases.explain import explain
 from storage.releases.lineage import lineage
 from storage.report.page import write_report
 from storage.store import Store, part_id

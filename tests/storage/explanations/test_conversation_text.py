@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from storage.explanations.conversation_text import PlannedCall, call_text, conversation_rows, plan_rows
 from storage.records import FunctionCall, Message, ToolCall
-from storage.releases.conversation_text import PlannedCall, call_text, conversation_rows, plan_rows
 
 
 def conversation(*calls: tuple[str, str, str]) -> list[Message]:

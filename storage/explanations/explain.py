@@ -14,12 +14,12 @@ from typing import Any
 
 import polars as pl
 
-from storage.releases import explain_conversation, explain_tools, explain_training
-from storage.releases.explain_conversation import Diagnose, list_names
+from storage.explanations import explain_conversation, explain_tools, explain_training
+from storage.explanations.explain_conversation import Diagnose, list_names
+from storage.explanations.store_rows import Details, Facts, difficulty_text, policy_name, row_of, rows_of, with_reason
 from storage.releases.lineage import lines_by_kind, shorten
 from storage.releases.lineage_graph import ORDER, origins, uses
 from storage.releases.node_ids import find_node
-from storage.releases.store_rows import Details, Facts, difficulty_text, policy_name, row_of, rows_of, with_reason
 from storage.releases.text_layout import Section, layout_rows, layout_sections
 from storage.store import Store
 

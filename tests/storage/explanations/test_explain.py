@@ -5,8 +5,8 @@ import json
 import pytest
 
 from storage.errors import BadInput
-from storage.releases.explain import explain
-from storage.releases.explain_conversation import FailedCheck
+from storage.explanations.explain import explain
+from storage.explanations.explain_conversation import FailedCheck
 from storage.releases.text_layout import columns
 from storage.store import Store
 from tests.storage.conftest import write

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from storage.conversation import mode_in_words
-from storage.records import JSON
-from storage.releases.conversation_text import TEXT, PlannedCall, call_text, conversation_rows, parse_messages, plan_rows
-from storage.releases.store_rows import (
+from storage.explanations.conversation_text import TEXT, PlannedCall, call_text, conversation_rows, parse_messages, plan_rows
+from storage.explanations.store_rows import (
     Details,
     Facts,
     count_by,
@@ -27,6 +26,7 @@ from storage.releases.store_rows import (
     with_reason,
     world_text,
 )
+from storage.records import JSON
 from storage.releases.text_layout import cut
 from storage.store import Store
 from storage.tables import CERTAINTY

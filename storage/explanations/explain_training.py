@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 from storage.conversation import mode_in_words
+from storage.explanations.store_rows import Details, Facts, count_by, interval_text, policy_name, row_of, rows_of
 from storage.releases.headlines import headline
 from storage.releases.lineage_graph import IS_ENGINE
-from storage.releases.store_rows import Details, Facts, count_by, interval_text, policy_name, row_of, rows_of
 from storage.store import Store
 from storage.tables import CERTAINTY
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from storage.conversation import mode_in_words
+from storage.explanations.store_rows import Details, Facts, count_by, row_of, rows_of
 from storage.records import JSON
 from storage.releases.lineage import shorten
-from storage.releases.store_rows import Details, Facts, count_by, row_of, rows_of
 from storage.releases.text_layout import cut
 from storage.store import Store
 
