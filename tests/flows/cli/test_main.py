@@ -171,7 +171,7 @@ def test_a_store_without_the_needed_data_is_refused(here: Path) -> None:
     assert "has no promoted policy yet" in refused("evaluate", "--store", "s")
     assert "has no policy policy-1; it has none" in refused("evaluate", "--policy", "policy-1", "--store", "s")
     assert "has no release" in refused("export", "rl", "--store", "s")
-    assert "no synthesised conversation; run `headrace synthesize` first" in refused("export", "--store", "s")
+    assert "has no accepted conversation and no task; run `headrace synthesize`" in refused("export", "--store", "s")
     assert "holds no tasks yet" in refused("tag", "--store", "s")
     assert "holds no tasks yet" in refused("train", "--store", "s")
     assert written(here) == before

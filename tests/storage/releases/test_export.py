@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 
-import polars as pl
 import pytest
 
 from storage.errors import BadInput, HeadraceError
@@ -22,14 +21,20 @@ def read(path):
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
+def load(path, cache):
+    """Rows as users of `datasets` read them."""
+    datasets = pytest.importorskip("datasets")
+    return datasets.Dataset.from_parquet(str(path), cache_dir=str(cache)).to_list()
+
+
 @pytest.mark.parametrize("format", FORMATS)
 def test_jsonl_and_parquet_say_the_same(sample, tmp_path, format):
     out = export(sample.store, sample.second_release, tmp_path / "out", format)
     for name in ("sft2.conversations", "rl.prompts"):
-        lines, table = read(out / f"{name}.jsonl"), pl.read_parquet(out / f"{name}.parquet")
-        assert table.height == len(lines) > 0
-        assert {key for line in lines for key in line} == set(table.columns)
-        for line, row in zip(lines, table.to_dicts(), strict=True):
+        lines, rows = read(out / f"{name}.jsonl"), load(out / f"{name}.parquet", tmp_path / "cache")
+        assert len(rows) == len(lines) > 0
+        assert {key for line in lines for key in line} == set(rows[0])
+        for line, row in zip(lines, rows, strict=True):
             for key, value in line.items():
                 assert _without_nulls(row[key]) == _without_nulls(value), key
 
@@ -40,14 +45,14 @@ def _without_nulls(value):
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
-def test_trl_rows_are_openai_messages_with_arguments_and_tools_as_text(sample, tmp_path):
+def test_trl_rows_are_openai_messages_with_arguments_and_tools_as_objects_without_invented_nulls(sample, tmp_path):
     out = export(sample.store, sample.first_release, tmp_path / "out")
-    for row, expert in zip(pl.read_parquet(out / "seed.conversations.parquet").to_dicts(), EXPERTS, strict=True):
+    for row, expert in zip(load(out / "seed.conversations.parquet", tmp_path / "cache"), EXPERTS, strict=True):
         assert [message["role"] for message in row["messages"]] == ["user", "assistant", "tool", "assistant"]
         arguments = row["messages"][1]["tool_calls"][0]["function"]["arguments"]
-        assert arguments == expert.messages[1].tool_calls[0].function.arguments
-        assert json.loads(arguments) == {"category": "lamp", "max": 30}
-        assert [tool["function"]["name"] for tool in json.loads(row["tools"])] == ["search_products", "buy"]
+        assert arguments == json.loads(expert.messages[1].tool_calls[0].function.arguments) == {"category": "lamp", "max": 30}
+        assert "tool_calls" not in row["messages"][0] and None not in row["messages"][1]["tool_calls"][0].values()
+        assert [tool["function"]["name"] for tool in row["tools"]] == ["search_products", "buy"]
         assert row["task_id"] == expert.task_id
 
 
