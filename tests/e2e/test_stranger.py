@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -19,31 +20,37 @@ pytestmark = [pytest.mark.e2e, pytest.mark.server]
 N = 40
 
 
-def training_set(folder: Path) -> pl.DataFrame:
+def training_set(folder: Path) -> list[dict[str, Any]]:
     """The exported conversations of the store `s`, after a look at the card."""
     headrace("export", "--store", "s", "--out", "set", folder=folder, environment=dict(os.environ))
     card = (folder / "set" / "README.md").read_text()
     assert "## Diversity" in card and "tool_library@" in card
     assert "the worlds and tools of tool_library" in card, "whose the domain is"
-    return pl.read_parquet(folder / "set" / "sft.conversations.parquet")
+    return [json.loads(line) for line in (folder / "set" / "sft.conversations.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-def check_conversations(rows: pl.DataFrame, store: Store) -> None:
+def check_conversations(rows: list[dict[str, Any]], store: Store) -> None:
     """Every call of a conversation names a tool on offer; calls without faults give what the exported results say."""
     register_stored(store)
     seeds = dict(store.query("SELECT trajectory_id, world_seed FROM trajectories").iter_rows())
     replayed = 0
-    for row in rows.iter_rows(named=True):
-        offered = {tool["function"]["name"] for tool in json.loads(row["tools"])}
-        messages = [
-            Message.model_validate({key: value for key, value in message.items() if value is not None}) for message in row["messages"]
-        ]
+    for row in rows:
+        offered = {tool["function"]["name"] for tool in row["tools"]}
+        messages = [Message.model_validate(_with_text_arguments(message)) for message in row["messages"]]
         world = make_world(row["world"], seeds[row["id"]])
         results = {message.tool_call_id: message.content for message in messages if message.role == "tool"}
         for call in (call for message in messages for call in message.tool_calls):
             assert call.function.name in offered
             replayed += world.call(call.function.name, call.function.arguments).content == results[call.id]
-    assert replayed >= rows.height, "hardly a result is what the world says"
+    assert replayed >= len(rows), "hardly a result is what the world says"
+
+
+def _with_text_arguments(message: dict[str, Any]) -> dict[str, Any]:
+    """A message whose calls have their arguments as JSON text, as in OpenAI's form."""
+    functions = [call["function"] for call in message.get("tool_calls", [])]
+    texts = [function | {"arguments": json.dumps(function["arguments"], ensure_ascii=False)} for function in functions]
+    calls = [call | {"function": function} for call, function in zip(message.get("tool_calls", []), texts, strict=True)]
+    return message | ({"tool_calls": calls} if calls else {})
 
 
 def test_a_domain_of_ones_own_becomes_a_training_set(prefect_server: str, tmp_path: Path) -> None:
@@ -58,7 +65,7 @@ def test_a_domain_of_ones_own_becomes_a_training_set(prefect_server: str, tmp_pa
     assert "plan, and what happened" in headrace("explain", made[:-1], "--store", "s", folder=tmp_path, environment=environment)
     rows = training_set(tmp_path)
 
-    assert 0.9 * N <= rows.height <= N
+    assert 0.9 * N <= len(rows) <= N
     check_conversations(rows, Store(tmp_path / "s"))
     refusals = [bool(json.loads(task)["success"]["refusal"]) for task in pl.read_parquet(tmp_path / "set" / "rl.prompts.parquet")["task"]]
     assert len(refusals) >= N / 2 and sum(refusals) < len(refusals) / 2, "enough tasks to train on, and most of them are acts"
