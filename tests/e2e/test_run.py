@@ -31,12 +31,15 @@ def eventually(holds: Callable[[], object], within_s: float) -> bool:
     return True
 
 
-def test_it_shows_tables_store_report_and_a_query_that_works(undisturbed: Finished) -> None:
-    for title in ("Funnel: 1 in", "Diversity", "Static difficulty", "Certainty", "Success on held-out tasks", "Prefect run"):
-        assert title in undisturbed.output
+def test_it_ends_with_sentences_and_shows_tables_and_a_query_that_works_if_they_are_wanted(undisturbed: Finished) -> None:
+    for words in ("Plan, with times", "kept of 8,000", "by kind of task: acts", "promoted", "headrace chat --policy latest", "Prefect run"):
+        assert words in undisturbed.output
+    verbose = headrace("run", "--config", str(CI), "--verbose", folder=undisturbed.folder, environment=dict(os.environ))
+    for title in ("Funnel: 1 in", "Diversity", "Static difficulty", "Certainty", "Success on held-out tasks"):
+        assert title in verbose and title not in undisturbed.output
     report = undisturbed.folder / "runs" / "ci" / "report.html"
     assert report.stat().st_size > 1_000_000
-    line = re.search(r"^the tags +(.*)$", undisturbed.output, re.MULTILINE)
+    line = re.search(r"^the tags +(.*)$", verbose, re.MULTILINE)
     assert line
     shown = subprocess.run(line.group(1), shell=True, cwd=undisturbed.folder, capture_output=True, text=True, check=True).stdout
     assert "mean_rate" in shown and "uncertain" in shown

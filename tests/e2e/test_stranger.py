@@ -83,7 +83,7 @@ def test_tools_of_a_catalogue_that_a_world_executes_become_a_training_set(prefec
 
     found = training_set(tmp_path)
 
-    assert 0.9 * N <= found.height <= N
+    assert 0.9 * N <= len(found) <= N
     check_conversations(found, Store(tmp_path / "s"))
     used = {call["function"]["name"] for messages in found["messages"] for message in messages for call in message["tool_calls"] or ()}
     assert used <= {*names, CODE_TOOL}, "and programs, which any cluster may offer"
