@@ -85,5 +85,5 @@ def test_tools_of_a_catalogue_that_a_world_executes_become_a_training_set(prefec
 
     assert 0.9 * N <= len(found) <= N
     check_conversations(found, Store(tmp_path / "s"))
-    used = {call["function"]["name"] for messages in found["messages"] for message in messages for call in message["tool_calls"] or ()}
+    used = {call["function"]["name"] for row in found for message in row["messages"] for call in message.get("tool_calls", ())}
     assert used <= {*names, CODE_TOOL}, "and programs, which any cluster may offer"
