@@ -13,7 +13,7 @@ from typing import Any
 
 from storage.records import JSON
 from storage.releases.card_usage import usage
-from storage.releases.export_rows import Format, MessageForm
+from storage.releases.export_rows import DEFAULT_FORM, Format, MessageForm
 from storage.releases.release import BEFORE_SQL, GENERAL, ORIGINS, ReleasedItem
 from storage.store import Store
 
@@ -32,7 +32,7 @@ def card(
     splits: Mapping[str, Sequence[ReleasedItem]],
     format: Format,
     *,
-    form: MessageForm,
+    form: MessageForm = DEFAULT_FORM,
     files: Mapping[str, str],
     licences: Mapping[str, str],
 ) -> str:
