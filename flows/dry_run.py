@@ -68,9 +68,9 @@ def schedule(config: Config, steps: Sequence[str], query_rows: int | None = None
         "synthesize": ("calibrating", "round ", "synthesize"),
         "haystack": ("haystack",),
         "curate": (),
-        "tag": (": probe", ": probe_again"),
+        "tag": (": probe",),
     }
-    planned = [Planned(step, labels[step], seconds[step]) for step in steps if step in labels]
+    planned = [Planned(step, labels[step], seconds[step], is_last=step == "tag") for step in steps if step in labels]
     if "train" not in steps:
         return planned
     cascade = config.train

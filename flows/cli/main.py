@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.markup import escape
@@ -152,16 +152,6 @@ class Trainer(StrEnum):
     roll = "roll"
 
 
-class CallsPerMessage(StrEnum):
-    parallel = "parallel"
-    single = "single"
-
-
-class ArgumentsForm(StrEnum):
-    object = "object"
-    text = "text"
-
-
 @app.command(rich_help_panel="Store")
 def export(
     release: Annotated[
@@ -173,15 +163,15 @@ def export(
     ] = None,
     trainer: Annotated[Trainer, typer.Option("--format", help="Trainer that will read the files.")] = Trainer.trl,
     calls: Annotated[
-        CallsPerMessage,
+        Literal["parallel", "single"],
         typer.Option(
             "--calls", help="single: one call per message, for templates that take no more (Llama 3.1, Llama 3.2, gpt-oss; verl)."
         ),
-    ] = CallsPerMessage.parallel,
+    ] = "parallel",
     arguments: Annotated[
-        ArgumentsForm,
+        Literal["object", "text"],
         typer.Option("--arguments", help="text: JSON text, for templates that take no objects (the original one of DeepSeek-V3)."),
-    ] = ArgumentsForm.object,
+    ] = "object",
     folder: Annotated[Path | None, typer.Option("--out", "-o", metavar="DIR", help="Default: exports/RELEASE-FORMAT.")] = None,
     licence: Annotated[
         list[str] | None,
@@ -214,7 +204,7 @@ def export(
         release_id = validation.resolve_release(opened, release)
         licences = validation.parse_licences(licence or [], opened, release_id)
         target = folder or Path("exports") / f"{release or release_id}-{trainer.value}"
-        form = MessageForm(arguments.value, calls.value)
+        form = MessageForm(arguments, calls)
         written = storage_export.export(opened, release_id, target, trainer.value, form=form, licences=licences)
         print_text(f"wrote {written}")
 

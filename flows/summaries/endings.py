@@ -23,11 +23,12 @@ from storage.tables import CERTAINTY, LATEST_RUN
 from train.measure.promotions import read_promotions
 
 _REPEATS = "repeat another query"
-_UNREAD = "ask for nothing that a tool does"
+_UNREAD = "are no request that a tool can carry out"
 _SPARE = "were not needed beside those"
 _WHY_DROPPED = {
     **dict.fromkeys(("exact", "near", "equal", "semantic"), _REPEATS),
     **dict.fromkeys(("rules", "ground", "quality"), _UNREAD),
+    "contamination": "are close to held-out questions",
     **dict.fromkeys(("pool", "coverage", "admission"), _SPARE),
 }
 """Step of the funnel -> why it drops a row, in words."""
@@ -153,12 +154,12 @@ def _commands(store: Store, settings: Config, steps: Sequence[str]) -> list[tupl
         talk = [("talk to it", f"headrace chat --policy latest --world {world} {here}")] if promoted else []
         return [*talk, *([("a failure", f"headrace explain {failed} {here}")] if failed else [])]
     if "synthesize" in steps:
-        one = _first(store, "SELECT trajectory_id FROM trajectories ORDER BY 1 LIMIT 1")
+        one = _first(store, "SELECT trajectory_id FROM trajectories WHERE accepted ORDER BY 1 LIMIT 1")
         read = [("read one", f"headrace explain {one} {here}")] if one else []
         return [*read, ("train on them", f"headrace train {here}"), ("or export", f"headrace export {here} --out training_set/")]
     if "curate" in steps:
         one = _first(store, f"SELECT query_id FROM verdicts WHERE kept AND run = {LATEST_RUN.format(table='funnel')} ORDER BY 1 LIMIT 1")
-        has_conversations = _first(store, "SELECT trajectory_id FROM trajectories LIMIT 1") is not None
+        has_conversations = _first(store, "SELECT trajectory_id FROM trajectories WHERE accepted LIMIT 1") is not None
         then = ("train on them", f"headrace train {here}") if has_conversations else ("conversations", f"headrace synthesize {here}")
         return [*([("why this one", f"headrace explain {one} {here}")] if one else []), then]
     if "tag" in steps and promoted:

@@ -202,7 +202,8 @@ def _answers(messages: Sequence[Message]) -> list[str]:
 def _compare_states(expected: Mapping[str, JSON], found: Mapping[str, JSON]) -> tuple[str, str]:
     """Only the paths that differ."""
     paths = sorted(path for path in expected.keys() | found.keys() if expected.get(path, ...) != found.get(path, ...))
-    return tuple("\n".join(f"{path} {_change(side, path)}" for path in paths) for side in (expected, found))  # type: ignore[return-value]
+    wanted, there = ("\n".join(f"{path} {_change(side, path)}" for path in paths) for side in (expected, found))
+    return wanted, there
 
 
 def _change(side: Mapping[str, JSON], path: str) -> str:

@@ -5,8 +5,8 @@ verl's wheel are installed (`SCHEMA`), they are composed with verl's schema here
 conflict with ours. Rules that the schema cannot express, and one that verl does not check (mini-batch <= batch), are checked here.
 
 What it does not do: submit the stage or play rollouts. The caller names the `adapter`, a class in verl's image: for RL an `AgentLoopBase`
-that plays `train/backends/environment.py` and sets `reward_score`; for SFT a `MultiTurnSFTDataset` that decodes the column `tools`, a JSON
-text, which verl 0.9.1 passes to the chat template undecoded. Source of the keys: verl's `trainer/config`.
+that plays `train/backends/environment.py` and sets `reward_score`; for SFT a `MultiTurnSFTDataset` that decodes the columns `messages`
+and `tools`, JSON texts (`storage.releases.verl_dataset.ExportedConversations` does). Source of the keys: verl's `trainer/config`.
 """
 
 from __future__ import annotations

@@ -60,5 +60,6 @@ def test_the_schedule_has_every_second_of_the_plan_once_in_the_order_of_work() -
     assert [step.name for step in planned] == [
         *("synthesize", "haystack", "curate", "sft1", "gate of sft1", "probe of sft1", "sft2", "gate of sft2", "rl", "gate of rl", "tag")
     ]
+    assert [step.name for step in planned if step.is_last] == ["tag"], "its labels are those of a probe between stages"
     training = schedule(Config(), ("train",))
     assert sum(step.seconds for step in planned) > sum(step.seconds for step in training) > 0
