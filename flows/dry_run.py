@@ -1,6 +1,6 @@
 """The plan of a run, printed by `--dry-run`: steps, counts, estimated time and cost.
 
-The times come from rounded rates, measured on the two cores of the machine that benchmarks/ reports; they tell minutes from hours.
+The times come from rounded rates of one `make run` on two idle cores; they tell minutes from hours, and a run corrects them.
 Scripted roles and the tiny policy cost no money. `headrace synthesize --preview` estimates the cost of language models.
 """
 
@@ -21,12 +21,13 @@ from train.models.model_cost import ModelShape, gpu_seconds, memory_gib, shape_o
 from train.stages import RLStage, Stage
 
 CPU_S_PER_PROPOSAL = 0.02
-CPU_S_PER_MILLION_GENERATED = 25.0
-CPU_S_PER_MILLION_SIFTED = 90.0
+CPU_S_PER_MILLION_GENERATED = 8.0
+CPU_S_PER_MILLION_SIFTED = 30.0
 CPU_S_PER_ADMITTED = 0.1
-CPU_S_PER_ROLLOUT = 0.012
-CPU_S_PER_SFT_CONVERSATION = 0.006
-CPU_S_PER_RL_ROLLOUT = 0.02
+CPU_S_PER_PROBE_ROLLOUT = 0.0035
+CPU_S_PER_HELD_OUT_ROLLOUT = 0.011
+CPU_S_PER_SFT_CONVERSATION = 0.01
+CPU_S_PER_RL_ROLLOUT = 0.0065
 TINY_PARAMETERS = 420_000
 """Of the policy that the rates of training and rollouts were measured with; those of a base model grow with its parameters."""
 
@@ -143,7 +144,7 @@ def _draws(step: str, cascade: CascadeConfig, tasks: int) -> Line:
     """The rollouts of one probe."""
     k, most = cascade.draws.k, cascade.draws.most
     times, rollouts = (f"{k}", f"{tasks * k:,}") if most == k else (f"{k} to {most}", f"{tasks * k:,} to {tasks * most:,}")
-    return step, f"{tasks} probe tasks x {times} = {rollouts} rollouts", CPU_S_PER_ROLLOUT * tasks * k
+    return step, f"{tasks} probe tasks x {times} = {rollouts} rollouts", CPU_S_PER_PROBE_ROLLOUT * tasks * k
 
 
 def _train(config: Config) -> list[Line]:
@@ -159,7 +160,7 @@ def _train(config: Config) -> list[Line]:
     lines: list[Line] = [
         *(_stage(cascade, stage) for stage in stages),
         *([("probes", f"{probes} x {probe}", probes * probe_s)] if probes else []),
-        ("gates", f"{len(stages)} policies x {held_out} held-out tasks, {rollouts:,} rollouts", CPU_S_PER_ROLLOUT * rollouts),
+        ("gates", f"{len(stages)} policies x {held_out} held-out tasks, {rollouts:,} rollouts", CPU_S_PER_HELD_OUT_ROLLOUT * rollouts),
     ]
     first = [("experts", asked, 0.0)] if experts.engine is not None else []
     if cascade.model is not None:
@@ -203,7 +204,7 @@ def _stage(cascade: CascadeConfig, stage: Stage) -> Line:
 
 def _evaluate(config: Config) -> list[Line]:
     tasks, draws = config.train.eval_tasks + config.train.eval_out_tasks, config.train.eval_samples + 1
-    return [("evaluate", f"{tasks} held-out tasks x {draws} = {tasks * draws:,} rollouts", CPU_S_PER_ROLLOUT * tasks * draws)]
+    return [("evaluate", f"{tasks} held-out tasks x {draws} = {tasks * draws:,} rollouts", CPU_S_PER_HELD_OUT_ROLLOUT * tasks * draws)]
 
 
 _LINES: dict[str, Callable[[Config], list[Line]]] = {

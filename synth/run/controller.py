@@ -351,7 +351,7 @@ class Controller:
             return []
         shares = zip(labels, (counts / total).tolist(), (self.config.alarm_factor * targets).tolist(), strict=True)
         return [
-            f"{axis} {label} holds {share:.0%} of what was accepted, more than {limit:.0%}"
+            f"{axis} {label} holds {share:.1%} of what was accepted, more than {limit:.1%}"
             for label, share, limit in shares
             if limit < share
         ]
