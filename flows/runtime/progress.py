@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from flows.runtime.interrupts import raise_noted
 from flows.runtime.time_left import Planned, TimeLeft
 
 if TYPE_CHECKING:
@@ -62,7 +63,12 @@ _logs: list[Display] = []
 
 
 def report(label: str, done: int, total: int, note: str = "", /) -> None:
-    """Report progress to the current display and the logs of flow runs. total: 0 if unknown. note: a current figure, such as a loss."""
+    """Report progress to the current display and the logs of flow runs. total: 0 if unknown. note: a current figure, such as a loss.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C was pressed before, and a library swallowed it.
+    """
+    raise_noted()
     if len(_displays) > 1 or not _logs:
         _displays[-1](label, done, total, note)
     for log in tuple(_logs):

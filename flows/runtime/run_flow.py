@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from flows.runtime.interrupts import as_keyboard_interrupt, note_interrupts
 from flows.runtime.progress import show_on_console
 from flows.runtime.run_records import add_record, describe_others, open_page, page_of
 from flows.runtime.server import client_environment, home, is_healthy, named_server, own_server
@@ -94,13 +95,14 @@ def run_flow(
     Raises:
         BadInput: the server of PREFECT_API_URL does not answer, or `.prefect` is not a folder; nothing is written.
         HeadraceError: another process works on the store.
+        KeyboardInterrupt: Ctrl-C, also if a library turned it into another error.
         Exception: any exception of the flow.
     """
     folder, external_url = home(), named_server()
     if external_url and not is_healthy(external_url, timeout_s=10.0):
         raise BadInput(f"PREFECT_API_URL is {external_url}, but no Prefect server answers there; start it, or unset the variable")
     module, function = name.split(":")
-    with contextlib.ExitStack() as server_stack:
+    with note_interrupts(), as_keyboard_interrupt(), contextlib.ExitStack() as server_stack:
         with contextlib.ExitStack() as stack:
             stack.enter_context(hold_store(function, config.store))
             url = server_stack.enter_context(use_server(console, folder))

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from flows.runtime import events
 from flows.runtime.daemon import end_with_keeper
+from flows.runtime.interrupts import as_keyboard_interrupt
 from flows.runtime.locks import Busy, lock
 from flows.runtime.progress import log_progress
 from storage.errors import HeadraceError
@@ -33,7 +34,7 @@ def work_on_store(flow: str, store: Path) -> Iterator[None]:
     Raises HeadraceError: see `hold_store`.
     """
     end_with_keeper()
-    with hold_store(flow, store, wait=events.is_root_of_a_deployment()), _log_steps():
+    with hold_store(flow, store, wait=events.is_root_of_a_deployment()), _log_steps(), as_keyboard_interrupt():
         from synth.worlds.stored_worlds import register_stored
 
         register_stored(Store(store))
