@@ -18,7 +18,7 @@ _noted = threading.Event()
 
 @contextlib.contextmanager
 def note_interrupts() -> Iterator[None]:
-    """Inside the block, note Ctrl-C and raise KeyboardInterrupt. No effect in another thread, or if Ctrl-C is ignored or handled already."""
+    """Inside the block, note Ctrl-C and raise KeyboardInterrupt. No effect in another thread, or where Ctrl-C is ignored or handled."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return

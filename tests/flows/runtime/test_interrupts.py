@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -30,10 +31,8 @@ def test_an_error_that_a_library_made_of_ctrl_c_is_an_interrupt() -> None:
 
 def test_a_swallowed_ctrl_c_ends_the_work_at_its_next_step() -> None:
     with pytest.raises(KeyboardInterrupt), note_interrupts():
-        try:
+        with contextlib.suppress(KeyboardInterrupt):
             press_ctrl_c()
-        except KeyboardInterrupt:
-            pass
         raise_noted()
 
 
