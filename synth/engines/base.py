@@ -26,6 +26,10 @@ class EngineFailure(HeadraceError):
     """The engine could not answer (out of memory, server gone, time-out): outcome `infra_failure`."""
 
 
+class EngineUnusable(HeadraceError):
+    """Every request to the engine would fail (quota used up; wrong URL, model or key), so the work stops; all answers are kept."""
+
+
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
     """A request for the next assistant message of a conversation.
@@ -94,6 +98,7 @@ class Engine(Protocol):
 
         Raises:
             EngineFailure: a request was not answered; the whole batch may be tried again.
+            EngineUnusable: no request will be answered.
         """
 
 
