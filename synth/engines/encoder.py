@@ -165,6 +165,7 @@ def _ask_all(texts: Sequence[str], config: EncoderConfig) -> Vectors:
 async def _ask_batches(texts: Sequence[str], config: EncoderConfig) -> list[Vectors]:
     """The vectors of each batch."""
     from synth.engines.http import JsonServer
+    from synth.engines.server_errors import ServerError
 
     key = os.environ.get("OPENAI_API_KEY")
     server = JsonServer(
@@ -184,6 +185,8 @@ async def _ask_batches(texts: Sequence[str], config: EncoderConfig) -> list[Vect
 
     try:
         return list(await asyncio.gather(*map(ask, batches)))
+    except ServerError as error:
+        raise HeadraceError(str(error)) from error
     finally:
         await server.close()
 

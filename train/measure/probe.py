@@ -206,7 +206,7 @@ class Prober:
 
         Raises:
             BadInput: the engine's window is too small for the longest opening and an answer.
-            BudgetSpent, EngineFailure, EngineUnusable: the budget is spent, or the engine fails. Finished tasks and all answers stay in the store.
+            BudgetSpent, EngineFailure, EngineUnusable: the budget is spent, or the engine fails. Finished tasks and all answers are kept.
         """
         reached = 0
         max_tokens = self._answer_tokens(policy)

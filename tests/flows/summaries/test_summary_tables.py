@@ -26,9 +26,9 @@ def printed(table: summary_tables.Table) -> str:
     return screen.getvalue()
 
 
-def test_a_full_store_fills_all_tables_except_that_of_language_models(tmp_path: Path) -> None:
+def test_a_full_store_fills_all_tables(tmp_path: Path) -> None:
     by_key = {table.key: table for table in summary_tables.tables(build_sample(tmp_path / "store").store)}
-    assert list(by_key) == ["funnel", "rounds", "diversity", "difficulty", "certainty", "priors", "ladder"]
+    assert list(by_key) == ["funnel", "rounds", "outcomes", "diversity", "difficulty", "certainty", "priors", "ladder"]
     assert by_key["funnel"].title == "Funnel: 1 in 3 kept"
     assert by_key["certainty"].rows[0]["policy"] == "sft1" and by_key["certainty"].rows[0]["certain"] == 1
     assert [row["policy"] for row in by_key["ladder"].rows] == ["sft1", "sft2"]
