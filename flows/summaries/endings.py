@@ -17,12 +17,13 @@ import polars as pl
 
 from flows.config import Config
 from storage.explanations.explain import explain
+from storage.records import Outcome
 from storage.releases.lineage_graph import LATEST_POLICY_SQL, POLICY_NAME, PROMOTED_POLICY_SQL, chain_sql
 from storage.releases.text_layout import Section
 from storage.report.evaluation_queries import KINDS, read_measurements
 from storage.store import Store
 from storage.tables import CERTAINTY, LATEST_RUN
-from synth.run.outcomes import count_kinds, count_outcomes, reason_in_words
+from synth.run.outcomes import OutcomeCount, count_kinds, count_outcomes, reason_in_words
 from train.measure.promotions import read_promotions
 
 _REPEATS = "repeat another query"
@@ -83,18 +84,21 @@ def _synthesis_sections(store: Store) -> list[Section]:
     """An accepted conversation, and the reasons of those that were not accepted, each with an example."""
     counts = count_outcomes(store)
     sections = []
-    for one in counts:
-        if not one.reason:
-            explanation = explain(store, one.example.id)
-            about = dict(explanation.facts)["about"]
-            rows = next(section.rows for section in explanation.sections if section.title == "conversation")
-            sections.append(Section(f"An accepted conversation, {one.example.id}", (("about", about), *rows)))
+    if (made := _accepted_example(counts)) is not None:
+        explanation = explain(store, made)
+        about = dict(explanation.facts)["about"]
+        rows = next(section.rows for section in explanation.sections if section.title == "conversation")
+        sections.append(Section(f"An accepted conversation, {made}", (("about", about), *rows)))
     rejected = [one for one in counts if one.reason]
     if rejected:
-        rows = tuple((f"{one.proposals:,}", f"{reason_in_words(one.reason)}\n{one.example}") for one in rejected)
+        reasons = tuple((f"{one.proposals:,}", f"{reason_in_words(one.reason)}\n{one.example}") for one in rejected)
         total = sum(one.proposals for one in rejected)
-        sections.append(Section(f"Not accepted: {total:,}. `headrace explain ID` shows what an example lacks", rows))
+        sections.append(Section(f"Not accepted: {total:,}. `headrace explain ID` shows what an example lacks", reasons))
     return sections
+
+
+def _accepted_example(counts: Sequence[OutcomeCount]) -> str | None:
+    return next((one.example.id for one in counts if one.outcome == Outcome.SUCCESS), None)
 
 
 def _curation(store: Store) -> list[str]:
@@ -188,10 +192,11 @@ def _commands(store: Store, settings: Config, steps: Sequence[str]) -> list[tupl
         return [*talk, *([("a failure", f"headrace explain {failed} {here}")] if failed else [])]
     if "synthesize" in steps:
         counts = count_outcomes(store)
-        read = [("its plan" if not one.reason else "why not", f"headrace explain {one.example.id} {here}") for one in counts]
-        if not any(not one.reason for one in counts):
-            return read[:1]
-        return [*read[:2], ("train on them", f"headrace train {here}"), ("or export", f"headrace export {here} --out training_set/")]
+        why_not = [("why not", f"headrace explain {one.example.id} {here}") for one in counts if one.reason][:1]
+        if (made := _accepted_example(counts)) is None:
+            return why_not
+        next_steps = [("train on them", f"headrace train {here}"), ("or export", f"headrace export {here} --out training_set/")]
+        return [("its plan", f"headrace explain {made} {here}"), *why_not, *next_steps]
     if "curate" in steps:
         one = _first(store, f"SELECT query_id FROM verdicts WHERE kept AND run = {LATEST_RUN.format(table='funnel')} ORDER BY 1 LIMIT 1")
         has_conversations = _first(store, "SELECT trajectory_id FROM trajectories WHERE accepted LIMIT 1") is not None

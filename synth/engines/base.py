@@ -127,9 +127,19 @@ def side_by_side(work: Callable[[Item], Result], items: Sequence[Item], at_once:
 
     After the first exception no further item is started; it is raised when the items in progress have ended.
     """
-    threads = ThreadPoolExecutor(at_once)
+    threads, errors = ThreadPoolExecutor(at_once), list[BaseException]()
+
+    def work_unless_failed(item: Item) -> Result:
+        if errors:
+            raise errors[0]
+        try:
+            return work(item)
+        except BaseException as error:
+            errors.append(error)
+            raise
+
     try:
-        running = [threads.submit(work, item) for item in items]
+        running = [threads.submit(work_unless_failed, item) for item in items]
         for done, future in enumerate(as_completed(running), start=1):
             future.result()
             progress(label, done, len(items))

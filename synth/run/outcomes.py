@@ -126,11 +126,11 @@ def count_kinds(store: Store) -> dict[str, int]:
     """Kind (`act`, `look-up`, `refusal`) -> number of the last run's accepted conversations: a refusal declines all that is asked, an act
     leaves the state changed."""
     kinds = store.query(
-        f"""WITH goals AS (SELECT blueprint_id, spec, json_extract(spec, '$.goals[*]') AS goals
+        f"""WITH goals AS (SELECT json_extract(spec, '$.goals[*]') AS goals
               FROM decisions d JOIN blueprints b USING (blueprint_id)
               WHERE d.run = {LATEST_RUN.format(table="decisions")} AND d.status = 'accepted')
             SELECT CASE WHEN len(list_filter(goals, lambda g: NOT (g ->> 'is_abandoned')::BOOLEAN AND g ->> 'refusal' IS NULL)) = 0
                 THEN 'refusal' WHEN goals[-1] ->> 'changes' <> '{{}}' THEN 'act' ELSE 'look-up' END AS kind, count(*) AS n
-            FROM goals WHERE spec IS NOT NULL GROUP BY kind"""
+            FROM goals WHERE len(goals) > 0 GROUP BY kind"""
     )
     return dict(kinds.iter_rows())

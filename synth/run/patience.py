@@ -46,7 +46,7 @@ class Patience:
 
     def watch(self, proposals: Sequence[Proposal] = ()) -> None:
         """Warns, once, if neither the rounds so far nor these proposals gave an accepted conversation. Calibration does not count."""
-        steered = [one for one in proposals if one.job.cell is not None]
+        steered = [one for one in proposals if one.job.cell is not None][: max(0, _WARN_AFTER - self._state.proposals)]
         tried = self._state.proposals + len(steered)
         if self._has_warned or tried < _WARN_AFTER or self._state.accepted or any(one.accepted for one in steered):
             return
