@@ -94,7 +94,7 @@ def test_conversations_are_counted_by_outcome_with_an_example_of_each(tmp_path: 
         ("success", None, 10),
         ("policy_failure", "goal_0.facts", 3),
         ("policy_failure", "goal_1.facts", 4),
-        ("tool_failure",) * 2 + (7,),
+        ("tool_failure", "tool_failure", 7),
     ]
     played: dict[str, Any] = {"completion_tokens": 1, "cost_usd": 0.5, "messages": said, "checks": "{}", "cluster_id": "c"}
     add(
