@@ -147,10 +147,7 @@ def test_engines_of_a_configuration_are_checked_for_a_run_but_not_for_its_plan(
         "run", "--config", "c.yaml", "--store", "s"
     )
     doctor = CliRunner().invoke(app, ["doctor", "--config", "c.yaml"])
-    assert (
-        doctor.exit_code == 1
-        and "broken engine: openai:gpt at http://127.0.0.1:9/v1/models: no answer (connection refused)" in doctor.output
-    ), doctor.output
+    assert doctor.exit_code == 1 and "broken engine: openai:gpt at http://127.0.0.1:9" in doctor.output, doctor.output
     planned = CliRunner().invoke(app, ["run", "--config", "c.yaml", "--dry-run"])
     assert planned.exit_code == 0 and "nothing was done" in planned.output, planned.output
     planned = CliRunner().invoke(app, ["curate", "--config", "c.yaml", "--dry-run"])
