@@ -116,6 +116,7 @@ def _synthesize(config: Config) -> list[Line]:
     section = config.synthesize
     text = f"{section.calibration} calibration and up to {section.max_proposals:,} steered conversations"
     text += f", until {section.accepted:,} are accepted"
+    text += f" or {section.patience:,} in a row are not" if section.patience is not None else ""
     roles = ", ".join(f"{role} {name}" for role, name in section.roles.engines.items())
     cpu_s = CPU_S_PER_PROPOSAL * (section.calibration + min(section.max_proposals, 3 * section.accepted))
     return [("synthesize", f"{text}; {roles or 'all roles scripted'}", cpu_s)]

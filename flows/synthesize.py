@@ -10,7 +10,7 @@ from prefect.cache_policies import NO_CACHE
 from flows.config import Config, recall, remember
 from flows.runtime import events
 from flows.runtime.artifacts import publish_report, publish_table
-from flows.runtime.progress import report
+from flows.runtime.progress import report, warn
 from flows.runtime.run_names import current_run_name
 from flows.runtime.store_lock import work_on_store
 from flows.summaries.summary_tables import diversity, outcomes, rounds
@@ -36,7 +36,8 @@ def synthesize(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (froz
 
 @task(task_run_name="rounds of conversations", cache_policy=NO_CACHE)
 def make_trajectories(config: Config) -> dict[str, Any]:
-    result = synthesis.synthesize(Store(config.store), config.synthesize, divisions=config.curate.divisions, progress=report)
+    divisions = config.curate.divisions
+    result = synthesis.synthesize(Store(config.store), config.synthesize, divisions=divisions, progress=report, warn=warn)
     for note in (*result.notes, *result.alarms):
         print(note)
     return {

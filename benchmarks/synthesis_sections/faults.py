@@ -86,8 +86,8 @@ def converse(path: Path, url: str, proposals: int, tokens: int | None) -> None:
     store = Store(path)
     roles = RolesConfig(assistant=f"openai:{MODEL}", in_flight=THREADS, max_tokens=tokens)
     config = SynthesisConfig(
-        worlds=("retail",), drills={}, accepted=proposals, max_proposals=proposals, calibration=24, subsample=12, roles=roles,
-        evolution=EvolutionConfig(proposals_per_round=PER_ROUND, stop_idle_rounds=proposals),
+        worlds=("retail",), drills={}, accepted=proposals, max_proposals=proposals, patience=None, calibration=24, subsample=12,
+        roles=roles, evolution=EvolutionConfig(proposals_per_round=PER_ROUND, stop_idle_rounds=proposals),
     )  # fmt: skip
     asked = OpenAIConfig(model=MODEL, base_url=url, in_flight=THREADS, timeout_s=TIMEOUT_S)
     answers, budget = Answers(store), Budget(tokens=tokens)

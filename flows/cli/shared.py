@@ -157,6 +157,7 @@ def print_results(settings: Config, link: str, steps: Sequence[str], keys: Seque
     """
     from flows.summaries.endings import ending
     from flows.summaries.summary_tables import print_table, tables, tags_command
+    from storage.releases.text_layout import layout_sections
     from storage.store import Store
 
     store = Store(settings.store)
@@ -164,6 +165,8 @@ def print_results(settings: Config, link: str, steps: Sequence[str], keys: Seque
         if not keys or table.key in keys:
             print_table(table, out)
     last = ending(store, settings, steps, policy)
+    for line in layout_sections(last.sections):
+        print_text(line)
     out.print()
     for sentence in last.sentences:
         out.print(sentence, markup=False, highlight=False)

@@ -137,14 +137,15 @@ def _run(settings: Config, preview: int | None, dry_run: bool, verbose: bool) ->
 
 
 def _run_preview(settings: Config, proposals: int) -> Preview:
-    from flows.runtime.progress import report, show_on_console
+    from flows.runtime.progress import report, show_on_console, warn
     from flows.runtime.store_lock import hold_store
     from storage.store import Store
     from synth.run.synthesize import preview
 
     with hold_store("synthesize", settings.store), show_on_console(out):
         divisions = settings.curate.divisions
-        return preview(Store(settings.store), settings.synthesize, divisions=divisions, proposals=proposals, progress=report)
+        store = Store(settings.store)
+        return preview(store, settings.synthesize, divisions=divisions, proposals=proposals, progress=report, warn=warn)
 
 
 def _print_preview(result: Preview, *, has_price: bool) -> None:

@@ -28,11 +28,14 @@ class Display(Protocol):
 LINE_EVERY_S = 10.0
 
 
+Write = Callable[[str], None]
+
+
 class LineDisplay:
     """Writes a line for work that takes long: every ten seconds, and at the end if it took `least_s` or more."""
 
-    def __init__(self, write: Callable[[str], None], every_s: float = LINE_EVERY_S, least_s: float = 2.0) -> None:
-        self._write, self._every_s, self._least_s = write, every_s, least_s
+    def __init__(self, write: Write, every_s: float = LINE_EVERY_S, least_s: float = 2.0) -> None:
+        self.write, self._every_s, self._least_s = write, every_s, least_s
         self._starts: dict[str, tuple[float, int]] = {}
         """Label -> time of the first report in this process, and `done` at that time (above 0 for resumed work)."""
         self._last_lines: dict[str, float] = {}
@@ -51,14 +54,20 @@ class LineDisplay:
                 share = f"{done:,} of {total:,}" if total else f"{done:,}"
                 left = f", about {(now - start) * (total - done) / (done - first_done):.0f} s left" if first_done < done < total else ""
                 took = f"{now - start:.{int(now - start < 2)}f} s"
-                self._write(f"{label}: {share}, {took}{left}{note and f', {note}'}")
+                self.write(f"{label}: {share}, {took}{left}{note and f', {note}'}")
             if finished:
                 self._starts.pop(label, None)
                 self._last_lines.pop(label, None)
 
 
-_displays: list[Display] = [LineDisplay(lambda line: print(line, flush=True))]
-_logs: list[Display] = []
+def _print_line(line: str) -> None:
+    print(line, flush=True)
+
+
+_displays: list[Display] = [LineDisplay(_print_line)]
+_writers: list[Write] = [_print_line]
+"""Where `warn` writes: to the current console, if there is one."""
+_logs: list[LineDisplay] = []
 """A display for the log of each flow run at work: the run itself, and the runs that it is a part of."""
 
 
@@ -75,8 +84,17 @@ def report(label: str, done: int, total: int, note: str = "", /) -> None:
         log(label, done, total, note)
 
 
+def warn(text: str) -> None:
+    """Write a warning at once, to the current console and the logs of flow runs."""
+    line = f"warning: {text}"
+    if len(_writers) > 1 or not _logs:
+        _writers[-1](line)
+    for log in tuple(_logs):
+        log.write(line)
+
+
 @contextlib.contextmanager
-def log_progress(write: Callable[[str], None]) -> Iterator[None]:
+def log_progress(write: Write) -> Iterator[None]:
     """Write a line for each step that took 0.1 s or more to the log of a flow run, and for a long step every ten seconds."""
     log = LineDisplay(write, least_s=0.1)
     _logs.append(log)
@@ -87,13 +105,16 @@ def log_progress(write: Callable[[str], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def show_with(display: Display) -> Iterator[None]:
-    """Show progress on `display` inside the context, from every thread."""
+def show_with(display: Display, write: Write | None = None) -> Iterator[None]:
+    """Show progress on `display` inside the context, from every thread. write: for warnings; None: as outside."""
     _displays.append(display)
+    _writers.extend([write] if write is not None else [])
     try:
         yield
     finally:
         _displays.remove(display)
+        if write is not None:
+            _writers.remove(write)
 
 
 @contextlib.contextmanager
@@ -111,7 +132,7 @@ def show_on_console(console: Console, plan: Sequence[Planned] = ()) -> Iterator[
             time_left(label, done, total, note)
             lines(label, done, total, note)
 
-        with show_with(show_lines):
+        with show_with(show_lines, write):
             yield
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -133,5 +154,5 @@ def show_on_console(console: Console, plan: Sequence[Planned] = ()) -> Iterator[
                 if (seconds := time.monotonic() - starts.pop(label)) >= 2.0:
                     progress.console.print(f"  [dim]{label}: {done:,} in {seconds:.0f} s[/dim]", highlight=False)
 
-        with show_with(show):
+        with show_with(show, write):
             yield

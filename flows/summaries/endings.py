@@ -16,10 +16,14 @@ from dataclasses import dataclass
 import polars as pl
 
 from flows.config import Config
+from storage.explanations.explain import explain
+from storage.records import Outcome
 from storage.releases.lineage_graph import LATEST_POLICY_SQL, POLICY_NAME, PROMOTED_POLICY_SQL, chain_sql
+from storage.releases.text_layout import Section
 from storage.report.evaluation_queries import KINDS, read_measurements
 from storage.store import Store
 from storage.tables import CERTAINTY, LATEST_RUN
+from synth.run.outcomes import OutcomeCount, count_kinds, count_outcomes, reason_in_words
 from train.measure.promotions import read_promotions
 
 _REPEATS = "repeat another query"
@@ -37,8 +41,14 @@ _HELD_OUT = {"eval_in": "held-out tasks", "eval_out": "held-out tasks with needs
 
 @dataclass(frozen=True)
 class Ending:
-    """sentences: what came out. commands: (what for, a command of a shell or a file to open)."""
+    """What to print last.
 
+    sections: of `synthesize` alone, what it made, before the sentences.
+    sentences: what came out.
+    commands: (what for, a command of a shell or a file to open).
+    """
+
+    sections: tuple[Section, ...]
     sentences: tuple[str, ...]
     commands: tuple[tuple[str, str], ...]
 
@@ -52,16 +62,43 @@ def ending(store: Store, settings: Config, steps: Sequence[str], policy: str | N
         *(_measurement(store, policy) if "evaluate" in steps else ()),
         *(_certainty(store) if "tag" in steps else ()),
     ]
-    return Ending(tuple(sentences), tuple(_commands(store, settings, steps)))
+    sections = _synthesis_sections(store) if tuple(steps) == ("synthesize",) else []
+    return Ending(tuple(sections), tuple(sentences), tuple(_commands(store, settings, steps)))
 
 
 # ---- sentences ---------------------------------------------------------------------------------------------------------
 
 
 def _synthesis(store: Store) -> list[str]:
-    run = LATEST_RUN.format(table="decisions")
-    tried, accepted = _row(store, f"SELECT count(*), count(*) FILTER (status = 'accepted') FROM decisions WHERE run = {run}")
-    return [f"Conversations: {accepted:,} accepted of {tried:,} tried; each was executed in its world and verified."] if tried else []
+    counts = count_outcomes(store)
+    if not counts:
+        return []
+    tried, accepted = sum(one.proposals for one in counts), sum(one.proposals for one in counts if not one.reason)
+    kinds = count_kinds(store)
+    shown = ", ".join(f"{kinds[kind]:,} {words}" for kind, words in KINDS.items() if kind in kinds)
+    made = f" ({shown})" if shown else ""
+    return [f"Conversations: {accepted:,} accepted of {tried:,} tried{made}; each was executed and verified."]
+
+
+def _synthesis_sections(store: Store) -> list[Section]:
+    """An accepted conversation, and the reasons of those that were not accepted, each with an example."""
+    counts = count_outcomes(store)
+    sections = []
+    if (made := _accepted_example(counts)) is not None:
+        explanation = explain(store, made)
+        about = dict(explanation.facts)["about"]
+        rows = next(section.rows for section in explanation.sections if section.title == "conversation")
+        sections.append(Section(f"An accepted conversation, {made}", (("about", about), *rows)))
+    rejected = [one for one in counts if one.reason]
+    if rejected:
+        reasons = tuple((f"{one.proposals:,}", f"{reason_in_words(one.reason)}\n{one.example}") for one in rejected)
+        total = sum(one.proposals for one in rejected)
+        sections.append(Section(f"Not accepted: {total:,}. `headrace explain ID` shows what an example lacks", reasons))
+    return sections
+
+
+def _accepted_example(counts: Sequence[OutcomeCount]) -> str | None:
+    return next((one.example.id for one in counts if one.outcome == Outcome.SUCCESS), None)
 
 
 def _curation(store: Store) -> list[str]:
@@ -154,9 +191,12 @@ def _commands(store: Store, settings: Config, steps: Sequence[str]) -> list[tupl
         talk = [("talk to it", f"headrace chat --policy latest --world {world} {here}")] if promoted else []
         return [*talk, *([("a failure", f"headrace explain {failed} {here}")] if failed else [])]
     if "synthesize" in steps:
-        one = _first(store, "SELECT trajectory_id FROM trajectories WHERE accepted ORDER BY 1 LIMIT 1")
-        read = [("read one", f"headrace explain {one} {here}")] if one else []
-        return [*read, ("train on them", f"headrace train {here}"), ("or export", f"headrace export {here} --out training_set/")]
+        counts = count_outcomes(store)
+        why_not = [("why not", f"headrace explain {one.example.id} {here}") for one in counts if one.reason][:1]
+        if (made := _accepted_example(counts)) is None:
+            return why_not
+        next_steps = [("train on them", f"headrace train {here}"), ("or export", f"headrace export {here} --out training_set/")]
+        return [("its plan", f"headrace explain {made} {here}"), *why_not, *next_steps]
     if "curate" in steps:
         one = _first(store, f"SELECT query_id FROM verdicts WHERE kept AND run = {LATEST_RUN.format(table='funnel')} ORDER BY 1 LIMIT 1")
         has_conversations = _first(store, "SELECT trajectory_id FROM trajectories WHERE accepted LIMIT 1") is not None
@@ -165,10 +205,6 @@ def _commands(store: Store, settings: Config, steps: Sequence[str]) -> list[tupl
     if "tag" in steps and promoted:
         return [("more of what it fails at", f"headrace synthesize --focus failures {here}")]
     return []
-
-
-def _row(store: Store, sql: str) -> tuple[int, ...]:
-    return store.query(sql).row(0)
 
 
 def _first(store: Store, sql: str) -> str | None:

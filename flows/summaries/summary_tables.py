@@ -20,6 +20,7 @@ from storage.report.prior_queries import prior_fits, read_priors
 from storage.store import Store
 from storage.tables import CERTAINTY, LATEST_RUN
 from synth.intervals import wilson
+from synth.run.outcomes import count_outcomes, reason_in_words
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -142,17 +143,21 @@ def rounds(store: Store) -> Table:
 
 
 def outcomes(store: Store) -> Table:
-    """Outcomes of the last run's conversations with language models, and their reasons; empty without language models."""
-    rows = store.query(
-        f"""SELECT t.outcome, coalesce(t.reason, '') AS "first check that failed", count(*) AS conversations,
-              sum(t.prompt_tokens + t.completion_tokens)::BIGINT AS tokens,
-              round(sum(t.cost_usd), 4) AS usd, any_value(p.failure) AS "for example"
-            FROM provenance p JOIN trajectories t USING (trajectory_id) JOIN decisions d ON d.blueprint_id = t.blueprint_id
-            WHERE d.run = {LATEST_RUN.format(table="decisions")}
-            GROUP BY ALL ORDER BY conversations DESC, outcome, 2"""
-    )
-    shown = [{**row, "for example": row["for example"] or ""} for row in rows.to_dicts()]
-    return Table("outcomes", "Conversations with language models, by outcome", shown)
+    """Outcomes of the last run's proposals, and the reasons of those that were not accepted, each with an example."""
+    counts = count_outcomes(store)
+    has_cost = any(one.tokens for one in counts)
+    shown = [
+        {
+            "outcome": one.outcome,
+            "why": reason_in_words(one.reason) if one.reason else "",
+            "conversations": one.proposals,
+            **({"tokens": one.tokens, "usd": one.usd} if has_cost else {}),
+            "for example": one.example.id,
+            "which says": one.example.text,
+        }
+        for one in counts
+    ]
+    return Table("outcomes", "Conversations by outcome", shown, "`headrace explain ID` shows an example" if shown else "")
 
 
 def difficulty(store: Store) -> Table:

@@ -26,6 +26,10 @@ class EngineFailure(HeadraceError):
     """The engine could not answer (out of memory, server gone, time-out): outcome `infra_failure`."""
 
 
+class EngineUnusable(HeadraceError):
+    """Every request to the engine would fail (quota used up; wrong URL, model or key), so the work stops; all answers are kept."""
+
+
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
     """A request for the next assistant message of a conversation.
@@ -94,6 +98,7 @@ class Engine(Protocol):
 
         Raises:
             EngineFailure: a request was not answered; the whole batch may be tried again.
+            EngineUnusable: no request will be answered.
         """
 
 
@@ -122,9 +127,19 @@ def side_by_side(work: Callable[[Item], Result], items: Sequence[Item], at_once:
 
     After the first exception no further item is started; it is raised when the items in progress have ended.
     """
-    threads = ThreadPoolExecutor(at_once)
+    threads, errors = ThreadPoolExecutor(at_once), list[BaseException]()
+
+    def work_unless_failed(item: Item) -> Result:
+        if errors:
+            raise errors[0]
+        try:
+            return work(item)
+        except BaseException as error:
+            errors.append(error)
+            raise
+
     try:
-        running = [threads.submit(work, item) for item in items]
+        running = [threads.submit(work_unless_failed, item) for item in items]
         for done, future in enumerate(as_completed(running), start=1):
             future.result()
             progress(label, done, len(items))

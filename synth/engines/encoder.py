@@ -164,10 +164,19 @@ def _ask_all(texts: Sequence[str], config: EncoderConfig) -> Vectors:
 
 async def _ask_batches(texts: Sequence[str], config: EncoderConfig) -> list[Vectors]:
     """The vectors of each batch."""
-    from synth.engines.http import JsonServer, Refused
+    from synth.engines.http import JsonServer
+    from synth.engines.server_errors import ServerError
 
     key = os.environ.get("OPENAI_API_KEY")
-    server = JsonServer(str(config.server), key, in_flight=_IN_FLIGHT, timeout_s=config.timeout_s, tries=config.tries)
+    server = JsonServer(
+        str(config.server),
+        key,
+        in_flight=_IN_FLIGHT,
+        timeout_s=config.timeout_s,
+        tries=config.tries,
+        name=str(config.model),
+        setting="the encoder's `server`",
+    )
     batches = [list(texts[start : start + config.batch]) for start in range(0, len(texts), config.batch)]
 
     async def ask(batch: list[str]) -> Vectors:
@@ -176,8 +185,8 @@ async def _ask_batches(texts: Sequence[str], config: EncoderConfig) -> list[Vect
 
     try:
         return list(await asyncio.gather(*map(ask, batches)))
-    except Refused as refused:
-        raise HeadraceError(f"{refused}; look at the URL, the model's name and OPENAI_API_KEY") from refused
+    except ServerError as error:
+        raise HeadraceError(str(error)) from error
     finally:
         await server.close()
 

@@ -1,7 +1,8 @@
 """JSON over HTTP to a model server, with many requests in flight and retries.
 
 One idea: at most `in_flight` requests are open; a request that waits for its next attempt keeps its place, so a busy server gets fewer
-requests. Retried are lost connections, time-outs, incomplete bodies, the statuses 408, 409, 425, 429 and 5xx, and malformed answers.
+requests. Retried are rate limits and outages (`server_errors.py`): too many requests, lost connections, time-outs, incomplete bodies,
+malformed answers, the statuses 408, 409, 425 and 5xx. All else is raised at the first attempt.
 
 It knows nothing of chats or embeddings, caches nothing, and counts no money.
 """
@@ -9,11 +10,8 @@ It knows nothing of chats or embeddings, caches nothing, and counts no money.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import email.utils
 import random
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
@@ -21,39 +19,20 @@ from typing import Any, TypeVar
 import aiohttp
 import orjson
 
-from storage.errors import HeadraceError
+from synth.engines.server_errors import LONGEST_RETRY_AFTER_S, Problem, ServerError, is_web_page, problem_of_answer, problem_of_connection
 
 Read = TypeVar("Read")
 Result = TypeVar("Result")
 
-RETRIED = frozenset({408, 409, 425, 429})
-"""Statuses below 500 that are retried."""
-LONGEST_WAIT_S = 60.0
+_LONGEST_WAIT_S = 60.0
 _CONNECT_S = 10.0
-_MAX_REASON_LENGTH = 300
 
 
-class Refused(HeadraceError):
-    """The server refused the request for good. status, reason: of its answer."""
-
-    def __init__(self, url: str, status: int, reason: str) -> None:
-        super().__init__(f"{url}: refused (status {status}: {reason})")
-        self.status, self.reason = status, reason
-
-
-class Unanswered(HeadraceError):
-    """No answer after all attempts."""
-
-
-def wait_s(attempt: int, retry_after: str | None) -> float:
-    """Seconds to wait after an attempt (from 1): `Retry-After` (seconds or a date), else doubling; at most a minute, plus up to a quarter
-    at random, so that requests that failed together are not repeated together."""
-    wait = 2.0 ** (attempt - 1)
-    if retry_after is not None:
-        with contextlib.suppress(ValueError):
-            is_count = retry_after.strip().replace(".", "", 1).isdigit()
-            wait = float(retry_after) if is_count else email.utils.parsedate_to_datetime(retry_after).timestamp() - time.time()
-    return min(max(wait, 0.0), LONGEST_WAIT_S) * (1 + random.random() / 4)
+def wait_s(attempt: int, retry_after_s: float | None) -> float:
+    """Seconds to wait after an attempt (from 1): what the server asked for, up to ten minutes, else doubling up to a minute; plus up to a
+    quarter at random, so that requests that failed together are not repeated together."""
+    wait = min(2.0 ** (attempt - 1), _LONGEST_WAIT_S) if retry_after_s is None else min(retry_after_s, LONGEST_RETRY_AFTER_S)
+    return wait * (1 + random.random() / 4)
 
 
 class Background:
@@ -84,14 +63,21 @@ class JsonServer:
         in_flight: number of concurrent requests.
         timeout_s: time limit of one attempt, in seconds.
         tries: attempts per request.
+        name: what errors call the server, such as `openai:MODEL`.
+        setting: where the user set the URL, for errors.
     """
 
-    def __init__(self, url: str, key: str | None, *, in_flight: int, timeout_s: float, tries: int) -> None:
+    def __init__(
+        self, url: str, key: str | None, *, in_flight: int, timeout_s: float, tries: int, name: str, setting: str = "OPENAI_BASE_URL"
+    ) -> None:
         self.url, self.counts = url.rstrip("/"), Counter[str]()
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
         self._room, self._tries = asyncio.Semaphore(in_flight), tries
-        self._timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(_CONNECT_S, timeout_s))
+        self._timeout_s = timeout_s
         self._in_flight = in_flight
+        self._named: dict[str, Any] = {"who": name, "setting": setting, "has_key": bool(key)}
+        self._answered: set[str] = set()
+        """Paths that have given a good answer."""
         self._session: aiohttp.ClientSession | None = None
 
     async def post(
@@ -111,52 +97,47 @@ class JsonServer:
             tries: attempts of this request, instead of the default.
 
         Raises:
-            Refused: a status that a retry would not change. Unanswered: all attempts failed.
+            ServerError: a problem that a retry would not change, or the last one of all attempts.
         """
-        most = tries or self._tries
+        most, attempt = tries or self._tries, 1
         async with self._room:
-            for attempt in range(1, most + 1):
+            while True:
                 if before is not None:
                     before()
-                problem, details, retry_after = "", "", None
                 self.counts["sent"] += 1
                 try:
-                    async with self._open().post(f"{self.url}/{path}", data=body) as response:
-                        data = await response.read()
-                    if response.status < 300:
-                        return read(orjson.loads(data or b"null"))
-                    problem = f"status {response.status}"
-                    details = f": {words}" if (words := _error_text(data)) else ""
-                    if response.status < 500 and response.status not in RETRIED:
-                        raise Refused(self.url, response.status, words)
-                    retry_after = response.headers.get("Retry-After")
-                except TimeoutError:
-                    problem = "time-out"
-                except aiohttp.ClientPayloadError:
-                    problem = "cut short"
-                except (aiohttp.ClientError, OSError) as error:
-                    problem = f"no connection ({type(error).__name__})"
-                except (ValueError, KeyError, TypeError, IndexError):
-                    problem = "malformed answer"
-                if attempt < most:
-                    self.counts[f"again: {problem}"] += 1
-                    await asyncio.sleep(wait_s(attempt, retry_after))
-        raise Unanswered(f"{self.url}: no answer after {most} tries ({problem}{details})")
+                    return await self._attempt("POST", path, body, read, attempt)
+                except ServerError as error:
+                    if attempt == most or not error.is_temporary:
+                        raise
+                    self.counts[f"again: {error.problem.what}"] += 1
+                    await asyncio.sleep(wait_s(attempt, error.problem.retry_after_s))
+                    attempt += 1
 
     async def get(self, path: str) -> Any:
-        """The JSON at a path, in one attempt.
+        """The JSON at a path, in one attempt. Raises ServerError."""
+        return await self._attempt("GET", path, None, lambda answer: answer, 1)
 
-        Raises:
-            Refused: any status but success. Unanswered: no connection, or no JSON.
-        """
+    async def _attempt(self, method: str, path: str, body: bytes | None, read: Callable[[Any], Read], attempt: int) -> Read:
+        """The answer to one request. attempt: its number, from 1. Raises ServerError."""
+        has_answered = path in self._answered
+
+        def error(problem: Problem) -> ServerError:
+            return ServerError(problem, url=f"{self.url}/{path}", tries=attempt, **self._named)
+
         try:
-            async with self._open().get(f"{self.url}/{path}") as response:
+            async with self._open().request(method, f"{self.url}/{path}", data=body) as response:
                 data = await response.read()
-                if response.status >= 300:
-                    raise Refused(self.url, response.status, _error_text(data))
-                return orjson.loads(data)
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise Unanswered(f"{self.url}: no answer ({str(error) or type(error).__name__})") from error
+        except (aiohttp.ClientError, OSError) as failed:
+            raise error(problem_of_connection(failed, self._timeout_s, has_answered=has_answered)) from failed
+        if response.status < 300 and not is_web_page(response.headers, data):
+            try:
+                answer = read(orjson.loads(data or b"null"))
+            except (ValueError, KeyError, TypeError, IndexError) as malformed:
+                raise error(problem_of_answer(response.status, response.headers, data, has_answered=has_answered)) from malformed
+            self._answered.add(path)
+            return answer
+        raise error(problem_of_answer(response.status, response.headers, data, has_answered=has_answered))
 
     async def close(self) -> None:
         if self._session is not None:
@@ -166,14 +147,6 @@ class JsonServer:
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
             connector = aiohttp.TCPConnector(limit=self._in_flight, ttl_dns_cache=300)
-            self._session = aiohttp.ClientSession(connector=connector, headers=self._headers, timeout=self._timeout)
+            timeout = aiohttp.ClientTimeout(total=self._timeout_s, sock_connect=min(_CONNECT_S, self._timeout_s))
+            self._session = aiohttp.ClientSession(connector=connector, headers=self._headers, timeout=timeout)
         return self._session
-
-
-def _error_text(data: bytes) -> str:
-    """The message of an error in OpenAI's form, else the beginning of the body."""
-    with contextlib.suppress(ValueError, KeyError, TypeError):
-        value = orjson.loads(data)
-        error = value.get("error", value)
-        return str(error["message"] if isinstance(error, dict) else error)[:_MAX_REASON_LENGTH]
-    return data[:_MAX_REASON_LENGTH].decode(errors="replace").strip()

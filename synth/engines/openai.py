@@ -4,8 +4,8 @@ One idea: the engine's own event loop holds the requests in flight (`http.py`); 
 answers. Equal requests are sent once, an answer is in the journal before the caller gets it (`cache.py`), and the budget is checked before
 each attempt (`budget.py`).
 
-A prompt that does not fit the context window gets an empty answer with finish reason `length`, which counts against the policy. Any other
-missing answer is an `EngineFailure`.
+A prompt that does not fit the context window gets an empty answer with finish reason `length`, which counts against the policy. A used-up
+quota, and a wrong URL, model or key, is an `EngineUnusable`. Any other missing answer is an `EngineFailure`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from storage.errors import BadInput
 from storage.records import JSON, FunctionCall, Message, Tool, ToolCall
-from synth.engines.base import ChatAnswer, ChatRequest, EngineFailure, FinishReason
+from synth.engines.base import ChatAnswer, ChatRequest, EngineFailure, EngineUnusable, FinishReason
 from synth.engines.budget import Budget
 from synth.engines.cache import Answered, Answers
-from synth.engines.http import Background, JsonServer, Refused, Unanswered
+from synth.engines.http import Background, JsonServer
+from synth.engines.server_errors import Cause, ServerError
 from synth.gc_paused import pause_gc
 
 BASE_URL = "https://api.openai.com/v1"
@@ -105,7 +106,7 @@ class OpenAIEngine:
         """One answer per request, in order. Answers are cached, also if another request of the batch fails.
 
         Raises:
-            EngineFailure: a request was not answered. BudgetSpent: the budget is used up.
+            EngineFailure: a request was not answered. EngineUnusable: none will be. BudgetSpent: the budget is used up.
         """
         with pause_gc():
             return self._background.run(self._all(requests))
@@ -119,7 +120,7 @@ class OpenAIEngine:
 
         Raises:
             BadInput: there is no server, or it refuses the key, does not serve the model, or accepts no tools.
-            EngineFailure: the server has ended.
+            EngineUnusable: the quota is used up. EngineFailure: the server has ended, is overloaded or broken.
         """
         self._background.run(self._check(tools, traced))
 
@@ -138,7 +139,7 @@ class OpenAIEngine:
     async def _connect(self) -> JsonServer:
         config = self.config
         key = os.environ.get("OPENAI_API_KEY")
-        return JsonServer(config.url, key, in_flight=config.in_flight, timeout_s=config.timeout_s, tries=config.tries)
+        return JsonServer(config.url, key, in_flight=config.in_flight, timeout_s=config.timeout_s, tries=config.tries, name=self.name)
 
     async def _all(self, requests: Sequence[ChatRequest]) -> list[ChatAnswer]:
         answers = await asyncio.gather(*(self._one(request) for request in requests), return_exceptions=True)
@@ -207,12 +208,10 @@ class OpenAIEngine:
         started = time.perf_counter()
         try:
             data = await self._server.post("chat/completions", body, _read, self._before)
-        except Refused as refused:
-            if refused.status in (400, 413, 422) and _OVERFLOW.search(refused.reason):
+        except ServerError as error:
+            if error.problem.status in (400, 413, 422) and _OVERFLOW.search(error.problem.words):
                 return {"message": {"content": None}, "finish_reason": "length", "prompt_tokens": 0, "completion_tokens": 0}
-            raise EngineFailure(str(refused)) from refused
-        except Unanswered as error:
-            raise EngineFailure(self._gone() or str(error)) from error
+            raise self._failure(error) from error
         return data | {"latency_s": round(time.perf_counter() - started, 6)}
 
     def _before(self) -> None:
@@ -220,6 +219,11 @@ class OpenAIEngine:
         if why := self._gone():
             raise EngineFailure(why)
         self.budget.check()
+
+    def _failure(self, error: ServerError) -> EngineFailure | EngineUnusable:
+        if why := self._gone():
+            return EngineFailure(why)
+        return EngineUnusable(str(error)) if error.meets_all else EngineFailure(str(error))
 
     def _gone(self) -> str:
         return self._ended() if self._ended is not None else ""
@@ -234,29 +238,29 @@ class OpenAIEngine:
             await self._ping(tools)
             if traced:
                 self.tells_tokens = await self._tells_tokens()
-        except Refused as refused:
-            if refused.status in (401, 403):
-                raise BadInput(f"{url} refuses the key in OPENAI_API_KEY (status {refused.status}: {refused.reason})") from refused
-            if tools and refused.status in (400, 422) and await self._answers_without_tools():
+        except ServerError as error:
+            problem = error.problem
+            if self._gone() or problem.cause is Cause.QUOTA or (error.is_temporary and problem.status is not None):
+                raise self._failure(error) from error
+            if tools and problem.status in (400, 422) and await self._answers_without_tools():
                 hint = "start it with a tool parser, as vLLM's --enable-auto-tool-choice --tool-call-parser hermes"
-                raise BadInput(f"{url} accepts no tools ({refused.reason}); {hint}") from refused
-            raise BadInput(f"{url} is no OpenAI-compatible server for chats (status {refused.status}: {refused.reason})") from refused
-        except (Unanswered, KeyError, TypeError) as error:
-            if why := self._gone():
-                raise EngineFailure(why) from error
-            raise BadInput(f"no OpenAI-compatible server answers at {url} ({error}); look at the URL, or at OPENAI_BASE_URL") from error
+                raise BadInput(f"{url} accepts no tools ({problem.words}); {hint}") from error
+            raise BadInput(str(error)) from error
+        except (KeyError, TypeError) as error:
+            raise BadInput(f"{url} is no OpenAI-compatible server: {url}/models lists no models; correct OPENAI_BASE_URL") from error
 
     async def _ping(self, tools: bool) -> None:
-        """One request of one token; finds `limit_field`. Raises Refused, Unanswered."""
+        """One request of one token; finds `limit_field`. Raises ServerError."""
         ping = Tool(name="ping", description="Says pong.", parameters={"type": "object", "properties": {}}, server="", domain="")
         request = replace(_PING, tools=(ping,) if tools else ())
         try:
             await self._server.post("chat/completions", orjson.dumps(self.body(request)), _read, tries=_CHECK_TRIES)
-        except Refused as refused:
-            if refused.status == 400 and _NEWER_LIMIT in refused.reason and self.limit_field != _NEWER_LIMIT:
+        except ServerError as error:
+            status, words = error.problem.status, error.problem.words
+            if status == 400 and _NEWER_LIMIT in words and self.limit_field != _NEWER_LIMIT:
                 self.limit_field = _NEWER_LIMIT
                 await self._ping(tools)
-            elif refused.status != 400 or not _OVERFLOW.search(refused.reason):
+            elif status != 400 or not _OVERFLOW.search(words):
                 raise
 
     async def _tells_tokens(self) -> bool:
@@ -264,13 +268,15 @@ class OpenAIEngine:
         try:
             body = orjson.dumps({**self.body(_PING), **_TRACED})
             return "prompt_ids" in await self._server.post("chat/completions", body, _read, tries=_CHECK_TRIES)
-        except Refused:
+        except ServerError as error:
+            if error.problem.cause is not Cause.REQUEST:
+                raise
             return False
 
     async def _answers_without_tools(self) -> bool:
         try:
             await self._ping(tools=False)
-        except (Refused, Unanswered):
+        except ServerError:
             return False
         return True
 

@@ -18,8 +18,9 @@ import orjson
 
 from storage.records import JSON, Message
 from synth.engines.base import ChatAnswer, ChatRequest, EngineFailure, FinishReason
-from synth.engines.http import Background, JsonServer, Refused, Unanswered
+from synth.engines.http import Background, JsonServer
 from synth.engines.local.chat_format import ChatFormat
+from synth.engines.server_errors import ServerError
 from synth.engines.vllm import Server
 
 Reply = Callable[[int, ChatAnswer], Sequence[Message] | None]
@@ -114,7 +115,7 @@ class VLLMTokenEngine:
         body = orjson.dumps({"model": self._model, "token_ids": list(ids), "sampling_params": sampling})
         try:
             return await self._server.post("inference/v1/generate", body, read, self._check_running)
-        except (Refused, Unanswered) as error:
+        except ServerError as error:
             raise EngineFailure(self._running.ended() or str(error)) from error
 
     # ---- weights -------------------------------------------------------------------------------------------------------
@@ -152,7 +153,7 @@ class VLLMTokenEngine:
         post = self._server.post(path, orjson.dumps(body or {}), lambda answer: answer, self._check_running, tries=1)
         try:
             return self._background.run(post)
-        except (Refused, Unanswered) as error:
+        except ServerError as error:
             raise EngineFailure(self._running.ended() or f"{self.name}: {path.partition('?')[0]} failed: {error}") from error
 
     # ---- the connection ------------------------------------------------------------------------------------------------
@@ -168,12 +169,13 @@ class VLLMTokenEngine:
         self.close()
 
     async def _connect(self, in_flight: int) -> JsonServer:
-        return JsonServer(self._running.url.removesuffix("/v1"), None, in_flight=in_flight, timeout_s=_TIMEOUT_S, tries=_TRIES)
+        url = self._running.url.removesuffix("/v1")
+        return JsonServer(url, None, in_flight=in_flight, timeout_s=_TIMEOUT_S, tries=_TRIES, name=self.name)
 
     def _get(self, path: str) -> Any:
         try:
             return self._background.run(self._server.get(path))
-        except (Refused, Unanswered) as error:
+        except ServerError as error:
             raise EngineFailure(self._running.ended() or str(error)) from error
 
     def _check_running(self) -> None:

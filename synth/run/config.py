@@ -41,6 +41,9 @@ class SynthesisConfig(BaseModel):
     )
     accepted: int = Field(300, ge=1, description="Accepted conversations at which the run stops.")
     max_proposals: int = Field(2000, ge=1, description="Most blueprints that are asked for, accepted or not.")
+    patience: int | None = Field(
+        200, ge=1, description="Proposals in a row without an accepted conversation at which the run stops with an error; null: never."
+    )
     calibration: int = Field(
         300, ge=9, description="Unsteered conversations whose complexity sets the bands; they are used for nothing else."
     )

@@ -28,6 +28,7 @@ from synth.gc_paused import pause_gc
 from synth.roles.role_engines import RoleEngines
 from synth.roles.simulate import Simulated
 from synth.run.controller import Draw, Report
+from synth.run.outcomes import Example, conversation_example, unplanned_example
 from synth.tasks.solver import NotAdmitted, Use, admit
 from synth.tasks.split import DivisionConfig, division
 from synth.worlds import WORLDS
@@ -80,6 +81,7 @@ class Proposal:
     counterparts: tasks of the same course in the other divisions, which are probed and evaluated.
     reason: why it was not accepted; empty if it was.
     planning: cost of the blueprint, or of the attempt.
+    failure: message of the engine that could not plan it; empty if it could.
     """
 
     job: Job
@@ -90,6 +92,7 @@ class Proposal:
     counterparts: tuple[Task, ...] = ()
     reason: str = ""
     planning: Cost = field(default_factory=Cost)
+    failure: str = ""
 
     @property
     def tasks(self) -> tuple[Task, ...]:
@@ -121,6 +124,14 @@ class Proposal:
         return "calibration" if self.job.cell is None else "accepted" if self.accepted else "rejected"
 
     @property
+    def example(self) -> Example:
+        """This proposal as an example of its reason; it must be of a requested cell."""
+        if self.simulated is not None:
+            return conversation_example(self.simulated.trajectory.id, self.simulated.trajectory.messages, self.simulated.failure)
+        assert self.job.cell is not None
+        return unplanned_example(self.id, self.job.cell.domain, self.job.cell.family, self.job.cell.band)
+
+    @property
     def id(self) -> str:
         return self.blueprint.id if self.blueprint is not None else content_id("blueprint", "unplanned", self.job.key, *_salt(self.job))
 
@@ -134,17 +145,27 @@ def propose(jobs: Sequence[Job]) -> list[Proposal]:
         return [make_proposal(job) for job in jobs]
 
 
-def propose_with_models(jobs: Sequence[Job], engines: RoleEngines, label: str, progress: Progress) -> list[Proposal]:
+def propose_with_models(
+    jobs: Sequence[Job], engines: RoleEngines, label: str, progress: Progress, finished: list[Proposal]
+) -> list[Proposal]:
     """Plans, simulates and judges proposals with language models, in threads; results in the order of the jobs.
+
+    finished: gets each proposal when it has ended, before `progress` is called.
 
     Raises:
         BudgetSpent: the budget is used up.
-        EngineFailure: half of the conversations got no answer.
+        EngineUnusable: an engine will answer nothing more. EngineFailure: half of the conversations got no answer.
     """
-    proposals = side_by_side(lambda job: make_proposal(job, engines), jobs, engines.config.in_flight, label, progress)
+
+    def work(job: Job) -> Proposal:
+        proposal = make_proposal(job, engines)
+        finished.append(proposal)
+        return proposal
+
+    proposals = side_by_side(work, jobs, engines.config.in_flight, label, progress)
     unanswered = [one for one in proposals if one.outcome == Outcome.INFRA_FAILURE]
     if is_dead(len(unanswered), len(proposals)):
-        why = next((one.simulated.failure for one in unanswered if one.simulated is not None), "no plan was answered")
+        why = unanswered[0].failure if unanswered[0].simulated is None else unanswered[0].simulated.failure
         raise EngineFailure(f"{len(unanswered)} of {len(proposals)} conversations of {label} got no answer ({why}); none of them is stored")
     return proposals
 
@@ -156,7 +177,7 @@ def _is_in(side: Division, divisions: DivisionConfig) -> FrameFilter:
 
 
 def make_proposal(job: Job, engines: RoleEngines = SCRIPTED) -> Proposal:
-    """Plans, simulates and judges one proposal. Thread-safe. Raises BudgetSpent."""
+    """Plans, simulates and judges one proposal. Thread-safe. Raises BudgetSpent, EngineUnusable."""
     rng = random.Random(job.key)
     planner = Planner(
         _is_in("seed", job.divisions),
@@ -178,8 +199,8 @@ def make_proposal(job: Job, engines: RoleEngines = SCRIPTED) -> Proposal:
             with _PLANNER_LOCK:
                 cluster, blueprint = planner.propose(job.cell, job.clusters, job.failures, rng, job.else_families)
     except (PlanFailed, EngineFailure) as failed:
-        reason = failed.reason if isinstance(failed, PlanFailed) else Outcome.INFRA_FAILURE.value
-        return Proposal(job, job.clusters[0], reason=reason, planning=Cost() if model is None else model.cost)
+        reason, failure = (failed.reason, "") if isinstance(failed, PlanFailed) else (Outcome.INFRA_FAILURE.value, str(failed))
+        return Proposal(job, job.clusters[0], reason=reason, planning=Cost() if model is None else model.cost, failure=failure)
     if job.played_by:
         blueprint = blueprint.model_copy(update={"id": content_id("blueprint", blueprint.id, *_salt(job))})
     planning = Cost() if model is None else model.cost

@@ -65,7 +65,7 @@ class SynthesisSetup:
         self.code_share = config.code_share if self.code_domains and not problem else None
         self.notes: tuple[str, ...] = (f"run_python is not offered: no sandbox works here ({problem})",) if problem else ()
         self.notes += _language_notes(config, self.worlds)
-        self.parameters = config.model_dump(mode="json", exclude={"tools", "roles"})
+        self.parameters = config.model_dump(mode="json", exclude={"tools", "roles", "patience"})
         self.parameters |= {"code_share": self.code_share or 0.0, "divisions": divisions.model_dump(mode="json")}
         self.writer = PartWriter(store, VERSION, self.versions)
 

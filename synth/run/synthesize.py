@@ -11,6 +11,9 @@ tasks of all divisions; held-out tasks are in worlds that are set aside.
 
 If language models play roles (`role_engines.py`), calibration is scripted all the same. Answers are stored before they are used, so a run
 that was killed, or stopped by its budget, pays for no answer twice.
+
+A run in vain is not paid for in silence: it warns after 20 proposals, and stops after `patience` proposals in a row without an accepted
+conversation. Its last round is cut to end there, so a repeated call stops at the same proposal.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
@@ -33,12 +36,15 @@ from synth.blueprints.blueprint import Bands, Blueprint
 from synth.blueprints.cell import BANDS, Cell
 from synth.blueprints.diversity import Figure
 from synth.clusters.business_clusters import Cluster
+from synth.engines.base import EngineUnusable
 from synth.engines.budget import BudgetSpent
 from synth.roles.judge_calibration import ASKED, Agreement, label_conversations
 from synth.roles.role_engines import RoleEngines, open_role_engines
 from synth.run.config import SynthesisConfig
 from synth.run.controller import Controller, Draw
 from synth.run.failure_targeting import build_controller, factors, focus_of, order_clusters
+from synth.run.outcomes import reason_in_words, reason_key
+from synth.run.patience import Patience
 from synth.run.proposals import Job, Proposal, decision_rows, propose, propose_with_models, report
 from synth.run.result import Preview, SynthesisResult
 from synth.run.round_parts import CALIBRATION, RoundParts
@@ -59,6 +65,7 @@ def synthesize(
     *,
     divisions: DivisionConfig = STANDARD,
     progress: Progress | None = None,
+    warn: Callable[[str], None] = lambda text: None,
     executor: Executor | None = None,
     engines: RoleEngines | None = None,
 ) -> SynthesisResult:
@@ -67,17 +74,18 @@ def synthesize(
     Args:
         divisions: those of the funnel; with others, evaluation tasks would leak.
         progress: gets the numbers of accepted and of requested trajectories.
+        warn: gets a line as soon as 20 proposals have given no accepted conversation.
         executor: works on the proposals of a round if all roles are scripted; None: this thread.
         engines: of the roles; None: the engines that `config.roles` names are opened.
 
     Raises:
         BadInput: the catalogue of tools cannot be used, one of its tools has the name of another tool of its world, an engine does not
             serve, or there are no failures to focus on (`evolution.focus_weight`).
-        HeadraceError: the tools form no cluster in which a conversation could be planned, too few calibration conversations passed, or an
-            engine stopped answering.
+        HeadraceError: the tools form no cluster in which a conversation could be planned, too few calibration conversations passed, an
+            engine stopped answering, or `config.patience` is over. Complete rounds stay in the store.
     """
     with _open(config, store, engines) as opened:
-        return _Run(store, config, divisions, progress, opened, executor).result()
+        return _Run(store, config, divisions, progress, warn, opened, executor).result()
 
 
 def preview(
@@ -87,6 +95,7 @@ def preview(
     divisions: DivisionConfig = STANDARD,
     proposals: int = 20,
     progress: Progress | None = None,
+    warn: Callable[[str], None] = lambda text: None,
     engines: RoleEngines | None = None,
 ) -> Preview:
     """Works on the first proposals of a run, to learn their cost. Commits only the answers of engines, so that the run need not pay again.
@@ -98,7 +107,7 @@ def preview(
         BadInput, HeadraceError: as `synthesize`.
     """
     with _open(config, store, engines) as opened:
-        return _Run(store, config, divisions, progress, opened).preview(proposals)
+        return _Run(store, config, divisions, progress, warn, opened).preview(proposals)
 
 
 def _open(config: SynthesisConfig, store: Store, engines: RoleEngines | None) -> AbstractContextManager[RoleEngines]:
@@ -109,7 +118,7 @@ class _Run:
     """A run.
 
     factors: (world, intent) -> how many times as often its frames are drawn; 1 for those that are missing.
-    steered: parameters of steered rounds: the setup's, the settings of models, and the focus.
+    steered: parameters of steered rounds: the setup's, the patience, the settings of models, and the focus.
     played_by: hash of the settings of models; empty if all roles are scripted.
     """
 
@@ -119,6 +128,7 @@ class _Run:
         config: SynthesisConfig,
         divisions: DivisionConfig,
         progress: Progress | None,
+        warn: Callable[[str], None],
         engines: RoleEngines,
         executor: Executor | None = None,
     ) -> None:
@@ -128,12 +138,15 @@ class _Run:
         self.writer, self.notes = self.setup.writer, self.setup.notes
         self.focus = focus_of(store, config) if config.evolution.focus_weight else None
         self.factors = factors(self.focus.by_intent(), config.evolution.focus_weight) if self.focus is not None else {}
-        self.steered = self.setup.parameters | ({"roles": roles} if (roles := config.roles.identity()) else {})
+        self.steered = (
+            self.setup.parameters | {"patience": config.patience} | ({"roles": roles} if (roles := config.roles.identity()) else {})
+        )
         self.steered |= {"focus": self.focus.id} if self.focus is not None else {}
         self.played_by = content_id("roles", self.steered["roles"]) if "roles" in self.steered else ""
         self.run = content_id("synthesis", self.steered, self.setup.versions)
         self.rounds = RoundParts(self.setup, self.run, self.steered)
         self.state = RunState()
+        self.patience = Patience(config, self.state, warn, is_scripted=engines.is_scripted)
         engines.begin(self.run)
 
     def result(self) -> SynthesisResult:
@@ -165,10 +178,14 @@ class _Run:
         try:
             self.engines = replace(self.engines, judge_agreement=self._measure_judge(previous))
             while not self._is_over(controller):
+                self.patience.check()
                 previous = self._play_round(number, previous, controller, bands)
                 number += 1
                 if number % (_COMMIT_ROUNDS if self.engines.is_scripted else 1) == 0:
                     self._commit()
+        except EngineUnusable as error:
+            kept = f"{self.state.accepted:,} of {self.config.accepted:,} conversations are accepted and kept"
+            raise EngineUnusable(f"{error} (stopped in round {number}; {kept})") from error
         except BudgetSpent as spent:
             self.notes += (f"stopped in round {number}: {spent}; what was answered is kept, and is not paid for again",)
         return number, unsteered
@@ -234,9 +251,12 @@ class _Run:
         rng = random.Random(content_id("calibration", self.config.seed))
         count = self.config.calibration
         jobs = [self._job("calibration", index, [rng.choice(self.setup.clusters)], None, None) for index in range(count)]
-        accepted = [one for one in self._propose(jobs, "calibrating") if one.accepted]
+        proposals = self._propose(jobs, "calibrating")
+        accepted = [one for one in proposals if one.accepted]
         if len(accepted) < count / 3:
-            raise HeadraceError(f"only {len(accepted)} of {count} calibration conversations passed; the worlds do not fit together")
+            reasons = Counter(reason_key(one.reason) for one in proposals if one.reason)
+            why = f"most of the others: {reason_in_words(reasons.most_common(1)[0][0])}"
+            raise HeadraceError(f"only {len(accepted)} of {count} calibration conversations passed; {why}; the worlds do not fit together")
         profiles = [one.simulated.profile for one in accepted if one.simulated is not None]
         low, high = np.quantile([profile.complexity for profile in profiles], [1 / 3, 2 / 3])
         figures = self.rounds.figures(profiles, vectors_of(accepted))
@@ -272,9 +292,10 @@ class _Run:
         if parts is None:
             self._make_round(number, ids, controller, bands)
         else:
-            rows = {table: self.writer.read(parts[table]) for table in ("blueprints", "trajectories", "tasks")}
-            for outcome in self.state.add_stored(**rows):
+            tables = ("blueprints", "trajectories", "tasks", *(["provenance"] if "provenance" in parts else []))
+            for outcome in self.state.add_stored(**{table: self.writer.read(parts[table]) for table in tables}):
                 controller.record(outcome)
+            self.patience.watch()
         controller.end_round()
         self.state.alarms += [f"round {number}: {alarm}" for alarm in controller.alarms()]
         self.progress("synthesize", min(self.state.accepted, self.config.accepted), self.config.accepted)
@@ -319,15 +340,20 @@ class _Run:
         return out
 
     def _propose(self, jobs: Sequence[Job], label: str) -> list[Proposal]:
+        finished: list[Proposal] = []
+
+        def show_progress(label: str, done: int, total: int) -> None:
+            self.patience.watch(finished)
+            self.progress(label, done, total)
+
         if label != "calibrating" and not self.engines.is_scripted:
-            return propose_with_models(jobs, self.engines, label, self.progress)
+            return propose_with_models(jobs, self.engines, label, show_progress, finished)
         batches = [jobs[start : start + _BATCH] for start in range(0, len(jobs), _BATCH)]
         run = self.executor.map if self.executor is not None else map
-        proposals: list[Proposal] = []
         for batch in run(propose, batches):
-            proposals += batch
-            self.progress(label, len(proposals), len(jobs))
-        return proposals
+            finished += batch
+            show_progress(label, len(finished), len(jobs))
+        return finished
 
     def _commit(self) -> None:
         if self.engines.answers is not None:
@@ -339,8 +365,8 @@ class _Run:
     def _jobs(self, number: int, controller: Controller, bands: Bands) -> tuple[list[Draw], list[Job]]:
         """The controller's draws for a round, and the job of each."""
         rng = random.Random(content_id("round", self.config.seed, number))
-        planned = self.config.evolution.proposals_per_round
-        draws = controller.draw_round(rng, min(planned, self.config.max_proposals - self.state.proposals))
+        most = min(self.config.evolution.proposals_per_round, self.config.max_proposals - self.state.proposals)
+        draws = controller.draw_round(rng, self.patience.limit(most))
         code_shares = self._code_shares([draw.cell for draw in draws])
         jobs, use, used_modes = [], self.state.cluster_use.copy(), controller.used_modes.copy()
         for index, draw in enumerate(draws):

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from storage.execution import Progress
 from storage.files import file_lock
 from storage.records import Message
-from synth.engines.base import ChatAnswer, ChatRequest, Engine, EngineFailure, check_window, estimated_tokens
+from synth.engines.base import ChatAnswer, ChatRequest, Engine, EngineFailure, EngineUnusable, check_window, estimated_tokens
 from synth.engines.budget import BudgetSpent
 from synth.prompts import prompt, versions
 from synth.worlds import WORLDS
@@ -244,8 +244,8 @@ class _Writer:
             self.folder.note(attempts)
             try:
                 failures = self._round([_Draft(attempt, self.orders.opening(attempt.order)) for attempt in attempts])
-            except BudgetSpent as spent:
-                return str(spent)
+            except (BudgetSpent, EngineUnusable) as stopped:
+                return str(stopped)
             if len(failures) == len(attempts):
                 return f"the engine failed: {failures[0]}; the same command continues"
         progress("write specs", count, count)
@@ -257,7 +257,7 @@ class _Writer:
         """Requests and repairs until every draft has an outcome; returns the messages of the engine's failures.
 
         Raises:
-            BudgetSpent: the budget is used up; drafts without an outcome stay open.
+            BudgetSpent, EngineUnusable: nothing more is answered; drafts without an outcome stay open.
         """
         failures: list[str] = []
         waiting = list(drafts)

@@ -23,7 +23,7 @@ from storage.record_rows import tasks_frame
 from storage.records import Division, Task, content_id
 from storage.store import Part, Store, part_id
 from storage.tables import TABLES
-from synth.engines.base import Engine, EngineFailure, check_window
+from synth.engines.base import Engine, EngineFailure, EngineUnusable, check_window
 from synth.engines.budget import BudgetSpent
 from synth.rollouts.draws import Draws, rollout_parts
 from train.config import CascadeConfig
@@ -206,7 +206,7 @@ class Prober:
 
         Raises:
             BadInput: the engine's window is too small for the longest opening and an answer.
-            BudgetSpent, EngineFailure: the budget is spent, or the engine fails. Finished tasks and all answers stay in the store.
+            BudgetSpent, EngineFailure, EngineUnusable: the budget is spent, or the engine fails. Finished tasks and all answers are kept.
         """
         reached = 0
         max_tokens = self._answer_tokens(policy)
@@ -235,7 +235,7 @@ class Prober:
                 in_flight=self.config.engine.in_flight,
                 progress=report,
             )
-        except (BudgetSpent, EngineFailure) as stopped:
+        except (BudgetSpent, EngineFailure, EngineUnusable) as stopped:
             whole = reached // (k if isinstance(k, int) else k.most)
             raise type(stopped)(
                 f"{stopped}. {purpose}: {whole:,} of {len(tasks):,} tasks are done and kept, as is all that a server answered"

@@ -122,11 +122,13 @@ def test_missing_stores_files_and_worlds_are_refused(here: Path) -> None:
 def test_unusable_engines_are_refused_before_any_request(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     command = ("synthesize", "--store", "s")
-    assert "no OpenAI-compatible server answers at http://127.0.0.1:9/v1" in refused(*command, "--judge", "openai:gpt")
+    assert "openai:gpt at http://127.0.0.1:9/v1/models: no answer (connection refused); start the server" in refused(
+        *command, "--judge", "openai:gpt"
+    )
     assert "'gpt' is no engine; give scripted, or one of openai:MODEL" in refused(*command, "--user", "gpt")
     assert "there is no model folder /nowhere/model" in refused(*command, "--assistant", "vllm:/nowhere/model")
     assert "is no Hugging Face model folder" in refused(*command, "--planner", "hf:nowhere")
-    assert "no OpenAI-compatible server answers" in refused(*command, "--judge", "openai:gpt", "--preview", "2")
+    assert "no answer (connection refused)" in refused(*command, "--judge", "openai:gpt", "--preview", "2")
     assert "--preview holds conversations, --dry-run does nothing" in refused(*command, "--preview", "2", "--dry-run")
     assert "roles.max_usd: Input should be greater than 0" in refused(*command, "--max-usd", "0")
     assert written(here) == []
@@ -141,9 +143,11 @@ def test_engines_of_a_configuration_are_checked_for_a_run_but_not_for_its_plan(
 ) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     Path("c.yaml").write_text(named)
-    assert "no OpenAI-compatible server answers at http://127.0.0.1:9/v1" in refused("run", "--config", "c.yaml", "--store", "s")
+    assert "openai:gpt at http://127.0.0.1:9/v1/models: no answer (connection refused); start the server" in refused(
+        "run", "--config", "c.yaml", "--store", "s"
+    )
     doctor = CliRunner().invoke(app, ["doctor", "--config", "c.yaml"])
-    assert doctor.exit_code == 1 and "broken engine: no OpenAI-compatible server answers" in doctor.output, doctor.output
+    assert doctor.exit_code == 1 and "broken engine: openai:gpt at http://127.0.0.1:9" in doctor.output, doctor.output
     planned = CliRunner().invoke(app, ["run", "--config", "c.yaml", "--dry-run"])
     assert planned.exit_code == 0 and "nothing was done" in planned.output, planned.output
     planned = CliRunner().invoke(app, ["curate", "--config", "c.yaml", "--dry-run"])

@@ -86,6 +86,19 @@ def test_a_run_does_not_ask_again_what_its_preview_asked(journal: Path) -> None:
     assert (result["accepted"], result["proposals"], result["alarms"], len(result["notes"])) == (0, 6, [], 1)
 
 
+def test_a_run_in_vain_warns_stops_with_code_1_and_says_the_same_again(journal: Path) -> None:
+    """All conversations of the scripted server fail."""
+    in_vain = SMALL | {"max_proposals": 100, "patience": 24, "evolution": {"proposals_per_round": 10}}
+    Path("c.yaml").write_text(yaml.safe_dump({"store": "runs/x/store", "synthesize": in_vain}))
+    runs = [CliRunner().invoke(app, ["synthesize", "--config", "c.yaml"]) for _ in range(2)]
+    assert [run.exit_code for run in runs] == [1, 1]
+    assert runs[0].stderr == runs[1].stderr
+    assert runs[0].stderr.startswith("headrace: stopped after 24 proposals in a row without an accepted conversation; 0 of 5 are accepted")
+    assert all(run.stdout.count("warning: none of the first 20 proposals gave an accepted conversation") == 1 for run in runs)
+    assert set(requests_in(journal).values()) == {1}, "the second run paid for nothing"
+    assert Store(Path("runs/x/store")).query("SELECT count(*) FROM decisions").item() == 24
+
+
 def test_frames_are_divided_as_the_funnel_divides_them(tmp_path: Path) -> None:
     config = {
         "store": tmp_path / "store",

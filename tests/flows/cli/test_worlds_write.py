@@ -134,5 +134,5 @@ def test_bad_input_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
 def test_a_missing_server_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     monkeypatch.setattr("synth.engines.http.wait_s", lambda attempt, retry_after: 0.01)
-    assert "no OpenAI-compatible server answers" in run_write("--engine", "openai:mock", "--out", tmp_path / "my", code=2)
+    assert "no answer (connection refused)" in run_write("--engine", "openai:mock", "--out", tmp_path / "my", code=2)
     assert not list((tmp_path / "my").glob("*.yaml"))

@@ -61,6 +61,21 @@ def test_the_time_left_follows_from_the_steps_seen_in_this_process(clock: Clock)
     assert written == ["train: 60 of 100, 10 s, about 40 s left", "train: 20 of 100, 10 s, about 40 s left"]
 
 
+def test_a_warning_is_written_at_once_to_the_console_and_to_logs() -> None:
+    screen, log = io.StringIO(), list[str]()
+    with progress.show_on_console(Console(file=screen, width=40)), progress.log_progress(log.append):
+        progress.warn("nothing was accepted, and this line is longer than the screen")
+    line = "warning: nothing was accepted, and this line is longer than the screen"
+    assert screen.getvalue() == f"{line}\n" and log == [line]
+
+
+def test_a_warning_without_a_console_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
+    progress.warn("alone")
+    with progress.log_progress(lambda line: None):
+        progress.warn("in a flow of a deployment")
+    assert capsys.readouterr().out == "warning: alone\n"
+
+
 def test_a_note_is_shown_beside_the_progress(clock: Clock) -> None:
     written: list[str] = []
     lines = progress.LineDisplay(written.append)

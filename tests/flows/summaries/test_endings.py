@@ -6,12 +6,15 @@ import re
 import shlex
 from pathlib import Path
 
+import polars as pl
 from typer.testing import CliRunner
 
 from flows.cli.main import app
 from flows.config import Config
 from flows.summaries.endings import ending
-from storage.store import Store
+from storage.releases.text_layout import layout_rows
+from storage.store import Store, part_id
+from storage.tables import TABLES
 from tests.storage.conftest import build_sample
 from tests.storage.report.test_evaluation_queries import evaluated
 
@@ -67,3 +70,27 @@ def test_the_next_commands_are_commands_and_name_ids_of_the_store(tmp_path: Path
 
 def test_an_empty_store_says_nothing(tmp_path: Path) -> None:
     assert said(Store(tmp_path / "none"), *ALL, "evaluate") == ""
+
+
+def test_synthesis_alone_shows_a_conversation_and_why_others_were_not_accepted(tmp_path: Path) -> None:
+    """Given a run that was accepted in part, then one conversation is shown as `headrace explain` shows it; `run` has one sentence."""
+    store = build_sample(tmp_path / "store").store
+    shown = ending(store, Config(store=store.root), ("synthesize",))
+    conversation, reasons = shown.sections
+    assert conversation.title == "An accepted conversation, trajectory-task-2"
+    explained = CliRunner().invoke(app, ["explain", "trajectory-task-2", "--store", str(store.root)]).output
+    assert "\n".join(layout_rows(conversation.rows[1:])) in explained
+    assert reasons.title.startswith("Not accepted: 1. `headrace explain ID`")
+    assert reasons.rows[0][0] == "1" and "blueprint-bad" in reasons.rows[0][1]
+    assert ending(store, Config(store=store.root), ALL).sections == ()
+
+
+def test_a_run_that_gave_nothing_offers_no_training(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    rows = pl.DataFrame({name: [None] for name in TABLES["decisions"].columns}, schema=TABLES["decisions"].columns).with_columns(
+        run=pl.lit("r"), round=0, position=0, blueprint_id=pl.lit("blueprint-1"), domain=pl.lit("shop"), reason=pl.lit("misfit")
+    )
+    store.commit([store.write("decisions", part_id("decisions", ["r"], {}, 1), rows)])
+    shown = ending(store, Config(store=store.root), ("synthesize",))
+    assert shown.sentences == ("Conversations: 0 accepted of 1 tried; each was executed and verified.",)
+    assert [what for what, _ in shown.commands] == ["why not"]

@@ -26,9 +26,9 @@ def printed(table: summary_tables.Table) -> str:
     return screen.getvalue()
 
 
-def test_a_full_store_fills_all_tables_except_that_of_language_models(tmp_path: Path) -> None:
+def test_a_full_store_fills_all_tables(tmp_path: Path) -> None:
     by_key = {table.key: table for table in summary_tables.tables(build_sample(tmp_path / "store").store)}
-    assert list(by_key) == ["funnel", "rounds", "diversity", "difficulty", "certainty", "priors", "ladder"]
+    assert list(by_key) == ["funnel", "rounds", "outcomes", "diversity", "difficulty", "certainty", "priors", "ladder"]
     assert by_key["funnel"].title == "Funnel: 1 in 3 kept"
     assert by_key["certainty"].rows[0]["policy"] == "sft1" and by_key["certainty"].rows[0]["certain"] == 1
     assert [row["policy"] for row in by_key["ladder"].rows] == ["sft1", "sft2"]
@@ -80,25 +80,46 @@ def test_every_round_of_the_last_run_is_listed_with_its_figures(tmp_path: Path) 
     ]
 
 
-def test_conversations_with_models_are_counted_by_outcome(tmp_path: Path) -> None:
-    store = build_sample(tmp_path / "store").store
+def test_conversations_are_counted_by_outcome_with_an_example_of_each(tmp_path: Path) -> None:
+    """Given conversations with models and a proposal without a plan, then each outcome has its cost, an id to explain, and what it says."""
+    store = Store(tmp_path / "store")
 
-    def add(table: str, **row: object) -> None:
+    def add(table: str, *rows: dict[str, Any]) -> None:
         columns = TABLES[table].columns
-        rows = pl.DataFrame({name: [row.get(name)] for name in columns}, schema=columns)
-        store.commit([store.write(table, part_id(table, [str(row["trajectory_id"])], {}, 1), rows)])
+        frame = pl.DataFrame([dict.fromkeys(columns) | row for row in rows], schema=columns)
+        store.commit([store.write(table, part_id(table, ["r"], {}, 1), frame)])
 
-    for at, (outcome, tokens) in enumerate((("success", 10), ("tool_failure", 7), ("tool_failure", 5))):
-        played: dict[str, Any] = {"prompt_tokens": tokens, "completion_tokens": 1, "cost_usd": 0.5, "messages": "[]", "checks": "{}"}
-        add("trajectories", trajectory_id=f"t-{at}", blueprint_id="blueprint-good", outcome=outcome, reason=outcome, **played)
-        add("provenance", trajectory_id=f"t-{at}", failure="the world is down" if at else None)
-    shown = summary_tables.outcomes(store).rows
-    assert [(row["outcome"], row["conversations"], row["tokens"], row["usd"]) for row in shown] == [
-        ("tool_failure", 2, 14, 1.0),
-        ("success", 1, 11, 0.5),
+    said = json.dumps([{"role": "user", "content": "Where is my order?"}])
+    outcomes = [
+        ("success", None, 10),
+        ("policy_failure", "goal_0.facts", 3),
+        ("policy_failure", "goal_1.facts", 4),
+        ("tool_failure", "tool_failure", 7),
     ]
+    played: dict[str, Any] = {"completion_tokens": 1, "cost_usd": 0.5, "messages": said, "checks": "{}", "cluster_id": "c"}
+    add(
+        "trajectories",
+        *(
+            played | {"trajectory_id": f"t-{at}", "blueprint_id": f"b-{at}", "outcome": outcome, "reason": reason, "prompt_tokens": tokens}
+            for at, (outcome, reason, tokens) in enumerate(outcomes)
+        ),
+        played | {"trajectory_id": "expert", "blueprint_id": "b-0", "outcome": "success", "cluster_id": None},
+    )
+    add("provenance", {"trajectory_id": "t-3", "failure": "the world is down"})
+    reasons = [*(reason for _, reason, _ in outcomes), "no_recipe"]
+    cell = {"run": "r", "round": 0, "domain": "shop", "mode_family": "C>F", "complexity_band": "low"}
+    add("decisions", *(cell | {"position": at, "blueprint_id": f"b-{at}", "reason": reason} for at, reason in enumerate(reasons)))
+
+    shown = summary_tables.outcomes(store).rows
+    assert [(row["outcome"], row["conversations"], row["tokens"], row["usd"], row["for example"]) for row in shown] == [
+        ("policy_failure", 2, 9, 1.0, "t-1"),
+        ("success", 1, 11, 0.5, "t-0"),
+        ("tool_failure", 1, 8, 0.5, "t-3"),
+        ("unplanned", 1, 0, 0.0, "b-4"),
+    ]
+    assert shown[0]["why"].startswith("failed check facts (") and shown[1]["why"] == ""
+    assert [row["which says"] for row in shown] == ["Where is my order?"] * 2 + ["the world is down", "shop, C>F, low complexity"]
     assert json.loads(json.dumps(shown)) == shown
-    assert shown[0]["for example"] == "the world is down" and shown[1]["for example"] == ""
 
 
 def test_a_missing_figure_is_left_blank(tmp_path: Path) -> None:
