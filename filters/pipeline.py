@@ -24,6 +24,7 @@ from filters.steps import (
     ground_frames,
     ingest,
     label_leaf,
+    mask_values,
     near_duplicates,
     normalise_text,
     quality,
@@ -34,7 +35,7 @@ from filters.steps import (
 )
 from filters.steps.quality import QualityConfig
 from filters.steps.rules import RulesConfig
-from filters.steps.selection import admit, contamination, coverage, encode, pool, semantic, tool_match
+from filters.steps.selection import admit, contamination, coverage, encode, pool, semantic, tool_match, topics
 from filters.steps.selection.contamination import ContaminationConfig
 from filters.steps.selection.coverage import CoverageConfig
 from filters.steps.selection.semantic import SemanticConfig
@@ -57,12 +58,14 @@ STEPS: tuple[Step, ...] = (
     label_leaf.STEP,
     quality.STEP,
     rate_difficulty.STEP,
+    mask_values.STEP,
     pool.STEP,
     encode.STEP,
     label_leaf.BY_VECTORS,
     tool_match.STEP,
     semantic.STEP,
     contamination.STEP,
+    topics.STEP,
     coverage.STEP,
     admit.STEP,
 )

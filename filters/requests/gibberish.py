@@ -1,0 +1,74 @@
+"""Texts of keys pressed at random ("asdfgh", "dfkgj slkdf"), found by their letters.
+
+One idea: three letters that follow each other in no word of the worlds' vocabulary are rare in English words (a word in 50 is made of such
+triples for the most part, and hardly ever all the words of a request) and the rule in random keys (19 words in 20). So only short texts
+are looked at, and a text is gibberish if hardly any letters are in other words. Runs of neighbouring keys count as random.
+
+What it does not do: judge words with letters beyond a to z, or Chinese.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache, lru_cache
+
+import polars as pl
+
+from filters.grounded_worlds import grounded_worlds
+from filters.grounding.lexicon import phrases
+
+_MOST_WORDS = 4
+_ODD_SHARE, _RUN_SHARE = 0.5, 0.6
+_ROWS_OF_KEYS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
+_RUN = 4
+_WORD = re.compile(r"[^\W\d_]+")
+
+
+def is_gibberish(norm: pl.Series, min_letters: int) -> pl.Series:
+    """Whether a normalised text, of four words at most, is random for the most part: at most one word is not, and fewer than `min_letters`
+    letters, or a third of them, are in it. Null counts as False."""
+    suspects = ((norm.str.count_matches(" ", literal=True) < _MOST_WORDS) & norm.str.contains("[a-z]{3}")).fill_null(False).arg_true()
+    guilty = [place for place, text in zip(suspects, norm.gather(suspects), strict=True) if _is_random(text, min_letters)]
+    return pl.select(pl.repeat(False, len(norm))).to_series().scatter(guilty, True)
+
+
+def _is_random(text: str, min_letters: int) -> bool:
+    words = _WORD.findall(text)
+    others = [word for word in words if not is_random_word(word)]
+    left, random = sum(map(len, others)), sum(map(len, words)) - sum(map(len, others))
+    return random > 0 and len(others) <= 1 and (left < min_letters or left * 2 < random)
+
+
+@lru_cache(maxsize=1 << 16)
+def is_random_word(word: str) -> bool:
+    """Whether a word of a to z, of three letters or more, is unlike any word that is known."""
+    if len(word) < 3 or not word.isascii():
+        return False
+    triples = _triples(word)
+    odd = sum(triple not in _known_triples() for triple in triples)
+    return odd >= _ODD_SHARE * len(triples) or _neighbours(word) >= _RUN_SHARE * len(word)
+
+
+def _neighbours(word: str) -> int:
+    """How many letters of a word are in runs of four or more neighbouring keys, in either direction."""
+    runs = _runs_of_keys()
+    in_run = {at + offset for at in range(len(word) - _RUN + 1) if word[at : at + _RUN] in runs for offset in range(_RUN)}
+    return len(in_run)
+
+
+@cache
+def _runs_of_keys() -> frozenset[str]:
+    rows = [direction for row in _ROWS_OF_KEYS for direction in (row, row[::-1])]
+    return frozenset(row[at : at + _RUN] for row in rows for at in range(len(row) - _RUN + 1))
+
+
+@cache
+def _known_triples() -> frozenset[str]:
+    """The triples of letters in the words of the grounded worlds, with a mark at either end of a word."""
+    words = {word for phrase in phrases(grounded_worlds()) for word in re.findall("[a-z]{2,}", phrase.lower())}
+    return frozenset(triple for word in words for triple in _triples(word))
+
+
+def _triples(word: str) -> list[str]:
+    marked = f"^{word}$"
+    return [marked[at : at + 3] for at in range(len(marked) - 2)]
