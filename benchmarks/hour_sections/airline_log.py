@@ -191,11 +191,35 @@ _CONTEXTS = (
 )
 _OPENERS = ("hi", "hello", "hey there", "good morning", "Hi team", "hello, hope you are well", "helo", "dear all")
 _CLOSERS = ("thanks", "thank you", "thx", "many thanks", "best regards", "cheers", "please help", "bye")
-_GREETINGS = ("hello there hi", "hello", "good morning", "hi how are you", "thank you so much", "thanks bye", "ok thanks", "hey", "good night")
+_GREETINGS = (
+    "hello there hi",
+    "hello",
+    "good morning",
+    "hi how are you",
+    "thank you so much",
+    "thanks bye",
+    "ok thanks",
+    "hey",
+    "good night",
+)
 _SCRAPS = ("???", "...", "!!", "12345", "?", "-", "test", "test test", ":-)", "1", "ok", "aaaaaaa", "hahaha", "www", "?!?!", "2026-01-01")
 _CITIES = (
     *("Boston", "Denver", "Madrid", "Oslo", "Vienna", "Lisbon", "Chicago", "Seoul", "Delhi", "Cairo", "Munich", "Dublin", "Atlanta"),
-    *("Porto", "Zurich", "Warsaw", "Toronto", "Milan", "Prague", "Nairobi", "Lima", "Bogota", "Hanoi", "Perth", "San Francisco", "New York"),
+    *(
+        "Porto",
+        "Zurich",
+        "Warsaw",
+        "Toronto",
+        "Milan",
+        "Prague",
+        "Nairobi",
+        "Lima",
+        "Bogota",
+        "Hanoi",
+        "Perth",
+        "San Francisco",
+        "New York",
+    ),
 )
 _MONTHS = ("January", "March", "April", "June", "July", "August", "October", "December")
 _ROWS_OF_KEYS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
@@ -216,7 +240,12 @@ def write_log(folder: Path, rows: int = 20_000, seed: int = 0) -> AirlineLog:
     path = folder / "airline.jsonl"
     with path.open("w", encoding="utf-8") as file:
         for number, (text, _) in enumerate(texts):
-            ticket = {"ticket": number, "prompt": text, "channel": rng.choice(("app", "mail", "phone")), "stars": rng.choice((None, 1, 3, 5))}
+            ticket = {
+                "ticket": number,
+                "prompt": text,
+                "channel": rng.choice(("app", "mail", "phone")),
+                "stars": rng.choice((None, 1, 3, 5)),
+            }
             file.write(json.dumps({**ticket, "tags": rng.sample(("vip", "first", "angry"), rng.randint(0, 2))}) + "\n")
     return AirlineLog(path, tuple(kind for _, kind in texts))
 

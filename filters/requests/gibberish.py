@@ -1,8 +1,11 @@
-"""Texts of keys pressed at random ("asdfgh", "dfkgj slkdf"), found by their letters.
+"""Texts of keys pressed at random ("asdfgh", "dfkgj slkdf"), found by their letters, and texts that share no word with a log.
 
 One idea: three letters that follow each other in no word of the worlds' vocabulary are rare in English words (a word in 50 is made of such
 triples for the most part, and hardly ever all the words of a request) and the rule in random keys (19 words in 20). So only short texts
 are looked at, and a text is gibberish if hardly any letters are in other words. Runs of neighbouring keys count as random.
+
+`is_unfamiliar` needs the whole log: a request shares a word with other requests ("refund", "ticket", "much"), what is left of random keys
+and of greetings with several slips does not.
 
 What it does not do: judge words with letters beyond a to z, or Chinese.
 """
@@ -16,11 +19,14 @@ import polars as pl
 
 from filters.grounded_worlds import grounded_worlds
 from filters.grounding.lexicon import phrases
+from filters.requests.greetings import WORDS_OF_GREETINGS
 
 _MOST_WORDS = 4
 _ODD_SHARE, _RUN_SHARE = 0.5, 0.6
 _ROWS_OF_KEYS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 _RUN = 4
+_LEAST_LETTERS, _LEAST_WORDS, _LEAST_REQUESTS, _LEAST_LOG = 3, 5, 3, 100
+"""Letters of a word that is compared; words of a request that makes words known; such requests to a known word, and of a log."""
 _WORD = re.compile(r"[^\W\d_]+")
 
 
@@ -30,6 +36,22 @@ def is_gibberish(norm: pl.Series, min_letters: int) -> pl.Series:
     suspects = ((norm.str.count_matches(" ", literal=True) < _MOST_WORDS) & norm.str.contains("[a-z]{3}")).fill_null(False).arg_true()
     guilty = [place for place, text in zip(suspects, norm.gather(suspects), strict=True) if _is_random(text, min_letters)]
     return pl.select(pl.repeat(False, len(norm))).to_series().scatter(guilty, True)
+
+
+def is_unfamiliar(patterns: pl.Series) -> pl.Series:
+    """Whether no word of a pattern is in three requests of the log; False in a log of few requests, and for words beyond a to z.
+
+    patterns: distinct (`filters/requests/patterns.py`), of a whole log. A request has five words at least.
+    """
+    rows = patterns.alias("pattern").to_frame().with_row_index("at").with_columns(word=pl.col("pattern").str.split(" "))
+    rows = rows.with_columns(is_request=pl.col("word").list.len() >= _LEAST_WORDS)
+    if rows["is_request"].sum() < _LEAST_LOG:
+        return pl.select(pl.repeat(False, len(patterns))).to_series()
+    words = rows.explode("word").filter(pl.col("word").str.len_chars() >= _LEAST_LETTERS).unique(["at", "word"])
+    known = words.filter("is_request").group_by("word").len().filter(pl.col("len") >= _LEAST_REQUESTS)["word"]
+    familiar = words.filter(pl.col("word").is_in(known.implode()) & ~pl.col("word").is_in(list(WORDS_OF_GREETINGS)))["at"]
+    is_latin = ~pl.col("pattern").str.contains(r"[^a-z' ]") & (pl.col("pattern") != "")
+    return rows.select(is_latin & ~pl.col("at").is_in(familiar.implode())).to_series()
 
 
 def _is_random(text: str, min_letters: int) -> bool:

@@ -32,7 +32,7 @@ _PHRASES = (
     "(?:给我)?(?:讲|说)个?(?:笑话|故事)|唱首歌|陪我聊(?:聊天|天|会儿)?|我(?:好|很|有点)(?:无聊|累|难过|开心|困)|我爱你|测试(?:一下)?"
 )
 _SMALL_TALK = rf"^(?:(?:{_PHRASES})[ ,.!?~，。！？、;:…]*)+$"
-_WORDS_OF_GREETINGS = (
+WORDS_OF_GREETINGS = (
     *("hi", "hello", "hey", "hiya", "howdy", "there", "everyone", "team", "greetings", "good", "morning", "afternoon", "evening"),
     *("night", "day", "how", "are", "you", "doing", "today", "thank", "thanks", "thx", "many", "so", "very", "much", "again", "cheers"),
     *("kind", "best", "regards", "bye", "goodbye", "see", "later", "have", "nice", "ok", "okay", "test", "testing"),
@@ -63,7 +63,9 @@ def _phrase(text: str) -> str:
     return " ?".join(_any_of([word], shortest=4) for word in text.split(" "))
 
 
-_ADDRESSED = "|".join(map(_phrase, ("there", "all", "again", "everyone", "everybody", "team", "folks", "guys", "sir or madam", "sir", "madam")))
+_ADDRESSED = "|".join(
+    map(_phrase, ("there", "all", "again", "everyone", "everybody", "team", "folks", "guys", "sir or madam", "sir", "madam"))
+)
 _OPENERS = "|".join(
     (
         rf"(?:hi+|{_any_of(['hello'], shortest=4)}|hello+|hey+|hiya|{_phrase('good morning')}|{_phrase('good afternoon')}|"
@@ -83,7 +85,7 @@ _CLOSERS = "|".join(
 )
 _FIRST = rf"^(?:(?:{_OPENERS})(?:{_BREAK}|$)|(?:你好[啊呀]?|您好|嗨|哈喽|哈罗|早上好|中午好|下午好|晚上好|在吗|请问(?:一下)?){_BREAK_ZH})+"
 _LAST = rf"(?:(?:^|{_BREAK})(?:{_CLOSERS})|{_BREAK_ZH}(?:谢谢[你您啦了]?|多谢|感谢|拜拜|再见|辛苦了|麻烦[你您]?了))+$"
-_RUN_TOGETHER = rf"^{_any_of(_WORDS_OF_GREETINGS, shortest=2)}+$"
+_RUN_TOGETHER = rf"^{_any_of(WORDS_OF_GREETINGS, shortest=2)}+$"
 
 
 def strip_greetings(norm: pl.Expr) -> pl.Expr:

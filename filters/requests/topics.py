@@ -37,7 +37,7 @@ def find_topics(patterns: Sequence[str], encode: Encode) -> tuple[list[str], Vec
     repeats = near.step(texts, _SAME)
     kept = repeats["reason"].is_null()
     first = np.zeros(len(patterns), np.int64)
-    first[kept.arg_true().to_numpy()] = np.arange(kept.sum())
+    first[kept.arg_true().to_numpy()] = np.arange(int(kept.sum()))
     representative: I64 = first[repeats.select(pl.coalesce("duplicate_of", "row")).to_series().to_numpy()]
     distinct = texts["norm"].filter(kept).to_list()
     vectors = encode(distinct)
@@ -62,7 +62,7 @@ def _name(texts: Sequence[str], topic_of: I64) -> list[str]:
     """A name for each topic, no two the same: its salient terms, else its first text."""
     corpus, names = Corpus(texts), list[str]()
     for number in range(int(topic_of.max(initial=-1)) + 1):
-        members = [texts[place] for place in np.flatnonzero(topic_of == number)]
+        members = [texts[place] for place in np.flatnonzero(topic_of == number).tolist()]
         names.append(" ".join(corpus.salient(members, _TERMS)) or members[0] or "no words")
     times = Counter[str]()
     for place, name in enumerate(names):

@@ -62,7 +62,8 @@ def step(rows: pl.DataFrame, config: RulesConfig) -> pl.DataFrame:
 
 
 def _is_mostly(rows: pl.DataFrame, is_suspect: pl.Expr, pattern: str, min_letters: int) -> pl.Series:
-    """Whether matches of the pattern are most of a request (column core): fewer than `min_letters` letters, or a third of them, are left without.
+    """Whether matches of the pattern are most of a request (column core): fewer than `min_letters` letters, or a third of them, are left
+    without.
 
     Only the few suspect rows are checked, because counting letters is slow.
     """

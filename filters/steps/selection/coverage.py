@@ -27,6 +27,7 @@ from typing import TypeVar, cast
 
 import numpy as np
 import polars as pl
+import polars_hash  # noqa: F401  (registers `nchash`)
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -272,12 +273,14 @@ def fill(rows: pl.DataFrame, count: int) -> pl.DataFrame:
 
 
 def topic_quotas(rows: pl.DataFrame, total: int) -> dict[str, int]:
-    """Rows of each topic to take, as even as there are rows; they add up to `total` unless there are fewer. Of too many topics the largest
-    count. Topics with fewer than `_LEAST_TOPIC` rows of the log share what the others leave.
+    """Rows of each topic to take, as even as there are rows; they add up to `total` unless there are fewer. Which topics get one more is
+    drawn by a hash of their names, so large topics are not preferred. Topics with fewer than `_LEAST_TOPIC` rows of the log share what the
+    others leave.
 
     rows: columns topic, topic_rows (rows of the log).
     """
-    sizes = rows.group_by("topic").agg(pl.col("topic_rows").first(), pl.len()).sort("topic_rows", "topic", descending=[True, False])
+    drawn = pl.col("topic").nchash.xxh3_64()  # type: ignore[attr-defined]
+    sizes = rows.group_by("topic").agg(pl.col("topic_rows").first(), pl.len()).sort(drawn, "topic")
     available = dict(sizes.select("topic", "len").iter_rows())
     granted: dict[str, int] = {}
     for is_large in (True, False):

@@ -1,5 +1,5 @@
 """The step that gives rows without a frame a topic and a rank in it (`filters/requests/topics.py`), and rates them again by the tools in
-reach. Nothing is dropped."""
+reach. Rows that share no word with the log are dropped."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from filters.requests.cues import rate_by_cues
+from filters.requests.gibberish import is_unfamiliar
 from filters.requests.topics import find_topics, order_rows
 from filters.step import Context, Setup, WholeStep
 from filters.steps.selection.coverage import k_center, topic_quotas
@@ -59,12 +60,17 @@ def _rank(group: pl.DataFrame, vectors: Vectors, quota: int) -> pl.DataFrame:
 
 def step(rows: pl.DataFrame, inputs: Inputs, context: Context) -> pl.DataFrame:
     strange = rows.filter(pl.col("frame_id").is_null())
+    patterns = strange["pattern"].unique(maintain_order=True)
+    unfamiliar = patterns.filter(is_unfamiliar(patterns))
+    is_dropped = pl.col("frame_id").is_null() & pl.col("pattern").is_in(unfamiliar.implode())
+    strange = strange.filter(~is_dropped)
     rated = rate_by_cues(strange["norm"], strange["tools_near"])
     strange = strange.with_columns(rated)
     encode = partial(encode_texts, config=inputs.encoder, context=context, name="pattern-vectors")
     ranked = rank_topics(strange, encode, inputs.keep).join(strange.select("row", *_SCORES), on="row")
     out = rows.join(ranked, on="row", how="left", maintain_order="left", suffix="_cued")
-    return out.with_columns(*(pl.coalesce(f"{name}_cued", name).alias(name) for name in _SCORES), reason=pl.lit(None, pl.String))
+    scores = (pl.coalesce(f"{name}_cued", name).alias(name) for name in _SCORES)
+    return out.with_columns(*scores, reason=pl.when(is_dropped).then(pl.lit("unlike_the_log")))
 
 
 def _load(setup: Setup) -> Inputs:
@@ -75,7 +81,7 @@ STEP = WholeStep(
     name="topics",
     needs=("norm", "frame_id", "pattern", "pattern_rows", "tools_near", *_SCORES),
     adds=("topic", "topic_rows", "topic_rank", *_SCORES),
+    reasons=("unlike_the_log",),
     load=_load,
     function=step,
-    is_counted=False,
 )
