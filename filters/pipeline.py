@@ -35,7 +35,7 @@ from filters.steps import (
 )
 from filters.steps.quality import QualityConfig
 from filters.steps.rules import RulesConfig
-from filters.steps.selection import admit, contamination, coverage, encode, pool, semantic, tool_match, topics
+from filters.steps.selection import admit, contamination, coverage, encode, pool, rank_topics, semantic, tool_match
 from filters.steps.selection.contamination import ContaminationConfig
 from filters.steps.selection.coverage import CoverageConfig
 from filters.steps.selection.semantic import SemanticConfig
@@ -65,7 +65,7 @@ STEPS: tuple[Step, ...] = (
     tool_match.STEP,
     semantic.STEP,
     contamination.STEP,
-    topics.STEP,
+    rank_topics.STEP,
     coverage.STEP,
     admit.STEP,
 )

@@ -69,7 +69,7 @@ _ADDRESSED = "|".join(
 _OPENERS = "|".join(
     (
         rf"(?:hi+|{_any_of(['hello'], shortest=4)}|hello+|hey+|hiya|{_phrase('good morning')}|{_phrase('good afternoon')}|"
-        rf"{_phrase('good evening')}|{_phrase('good day')})(?:,? (?:{_ADDRESSED})\b)?",
+        rf"{_phrase('good evening')}|{_phrase('good day')})(?: (?:{_ADDRESSED})\b)?",
         rf"dear (?:{_ADDRESSED}|support|customer service)\b",
         *map(_phrase, ("greetings", "how are you doing", "how are you today", "how are you", "excuse me")),
         r"(?:i )?hope (?:you(?:'re| are)(?: all)? (?:doing )?(?:well|fine|good)|this (?:message |email )?finds you well)",

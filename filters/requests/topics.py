@@ -19,11 +19,13 @@ import polars as pl
 
 from filters.dedup import near
 from filters.frames.numba_types import I64
-from filters.taxonomy.groups import MAX_ROWS, partition
+from filters.taxonomy.groups import partition
 from filters.taxonomy.salient_terms import Corpus
 from synth.engines.encoder import Encode, Vectors
 
 _SAME = near.NearConfig(protect=())
+_GROUPED = 3_000
+"""Patterns that are grouped at most: among more of them neighbours are nearer, and topics would be finer."""
 _TERMS = 3
 _ROUNDS = 5
 
@@ -48,9 +50,9 @@ def find_topics(patterns: Sequence[str], encode: Encode) -> tuple[list[str], Vec
 
 def _group(vectors: Vectors) -> I64:
     """The number of each row's topic. Of too many rows a part is grouped, and the others join the group with the nearest mean."""
-    if len(vectors) <= MAX_ROWS:
+    if len(vectors) <= _GROUPED:
         return partition(vectors)
-    drawn = np.linspace(0, len(vectors) - 1, MAX_ROWS).astype(np.int64)
+    drawn = np.linspace(0, len(vectors) - 1, _GROUPED).astype(np.int64)
     groups = partition(vectors[drawn])
     means = np.stack([vectors[drawn[groups == number]].mean(axis=0) for number in range(groups.max() + 1)])
     joined: I64 = (vectors @ _unit(means).T).argmax(axis=1)

@@ -46,9 +46,9 @@ def step(rows: pl.DataFrame, config: RulesConfig) -> pl.DataFrame:
     wide = (core.str.len_bytes().cast(pl.Int32) - chars) // 2
     has_link = norm.str.contains("http", literal=True) | norm.str.contains("www.", literal=True)
     fits: dict[str, pl.Expr | pl.Series] = {
-        "chit_chat": (core == "") & (norm != "") | pl.when(chars <= 80).then(is_small_talk(core) | is_small_talk(norm)),
         "keyboard_mash": _is_mostly(stripped, core.str.contains(_MASHED), _MASHED_WORD, config.min_letters)
         | is_gibberish(stripped["core"], config.min_letters),
+        "chit_chat": (core == "") & (norm != "") | pl.when(chars <= 80).then(is_small_talk(core) | is_small_talk(norm)),
         "no_words": ~core.str.contains(r"\p{L}"),
         "language": ~pl.col("language").is_in(config.languages),
         "only_link": _is_mostly(stripped, has_link, _LINK, config.min_letters),

@@ -91,8 +91,8 @@ def _topics(store: Store) -> list[str]:
         return []
     few = ", ".join(f"“{topic}”" for topic in found["topic"].head(_TOPICS_SHOWN))
     return [
-        f"No world reads {found['queries'].sum():,} of those kept: they are no tasks, but queries taken evenly from {found.height:,} topics, "
-        f"long and conditional ones first ({few}{' ...' if found.height > _TOPICS_SHOWN else ''})."
+        f"No world reads {found['queries'].sum():,} of those kept: they are no tasks, but queries taken evenly from {found.height:,} "
+        f"topics, long and conditional ones first ({few}{' ...' if found.height > _TOPICS_SHOWN else ''})."
     ]
 
 

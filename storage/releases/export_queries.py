@@ -128,8 +128,8 @@ def _card(
         f"in {len(topics):,} topics.",
         "## How to use it\n\n```python\nfrom datasets import load_dataset\n\n"
         f'queries = load_dataset(".", "{_NAME}", split="train")  # "." is this folder\n```',
-        "## Columns\n\nThe columns of the files that the queries came from, as they are there; in the query itself personal data are masked, "
-        "in the other columns they are not. Behind them:\n\n"
+        "## Columns\n\nThe columns of the files that the queries came from, as they are there; in the query itself personal data are "
+        "masked, in the other columns they are not. Behind them:\n\n"
         + markdown_table(("column", "what"), [(names[name], what) for name, what in OWN_COLUMNS.items()]),
         "## Difficulty\n\n"
         + markdown_table(("rated by", "difficulty", "queries"), [(by, level, n) for (by, level), n in sorted(levels.items(), key=str)]),

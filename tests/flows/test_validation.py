@@ -48,7 +48,7 @@ def test_the_store_remembers_the_languages_that_its_worlds_speak(tmp_path: Path)
 
 
 def curated(**said: Any) -> FunnelConfig:
-    nothing: dict[str, Any] = {"column": None, "keep": None, "held_out": [], "ungrounded": False, "strict": False, "new": False}
+    nothing: dict[str, Any] = {"column": None, "keep": None, "held_out": [], "ungrounded": None, "strict": False, "new": False}
     return for_curation(Config(), **(nothing | said)).curate
 
 

@@ -13,7 +13,7 @@ outliers of the stratum come last, because k-center would choose them first.
 With `focus`, levels are measured where there is data, and the intents at which the last policy fails (`synth/run/failure_targeting.py`)
 weigh up to twice as much in the share of their leaf and in the turns of intents. Quotas of strata and the order of tiers do not change.
 Rows without a frame are kept if admission makes fewer tasks than the target. The pool takes one row of each pattern
-(`filters/requests/patterns.py`) before the second of any; the shortlist takes rows evenly over topics, in the order of `topics.py`.
+(`filters/requests/patterns.py`) before the second of any; the shortlist takes rows evenly over topics, in the order of `rank_topics.py`.
 k-center costs rows times selected rows, so it runs on one intent at a time, and on parts of a large intent. The result is deterministic.
 
 This module does not encode or execute anything (`admit.py` does).
@@ -244,7 +244,7 @@ def shortlist(rows: pl.DataFrame, vectors: Vectors, config: CoverageConfig) -> p
     """Adds stratum_rank (Int32, from 0 within a stratum) to the rows of the shortlist; all others get the reason `not_shortlisted`.
 
     Args:
-        rows: remaining rows of the pool, with the columns that `pool` reads and adds, and those of `topics.py`.
+        rows: remaining rows of the pool, with the columns that `pool` reads and adds, and those of `rank_topics.py`.
         vectors: of the rows' texts, unit rows [n, d].
     """
     placed = rows.with_row_index("place")
@@ -285,7 +285,7 @@ def topic_quotas(rows: pl.DataFrame, total: int) -> dict[str, int]:
     granted: dict[str, int] = {}
     for is_large in (True, False):
         topics = sizes.filter((pl.col("topic_rows") >= _LEAST_TOPIC) == is_large)["topic"]
-        granted |= _fill_quotas(dict.fromkeys(topics, 1.0), available, total - sum(granted.values()))
+        granted |= _share_evenly({topic: available[topic] for topic in topics}, total - sum(granted.values()))
     return granted
 
 
@@ -402,6 +402,18 @@ def _fill_quotas(shares: Mapping[Key, float], available: Mapping[Key, int], tota
             granted[key] += min(count, available.get(key, 0) - granted[key])
         left = total - sum(granted.values())
     return {key: count for key, count in granted.items() if count}
+
+
+def _share_evenly(available: Mapping[str, int], total: int) -> dict[str, int]:
+    """`total` in equal parts, none beyond what is available; the first get one more."""
+    granted, left = dict.fromkeys(available, 0), min(total, sum(available.values()))
+    while left:
+        open_keys = [key for key in available if available[key] > granted[key]]
+        share = max(1, left // len(open_keys))
+        for key in open_keys[:left]:
+            granted[key] += min(share, available[key] - granted[key])
+        left = min(total, sum(available.values())) - sum(granted.values())
+    return granted
 
 
 def _largest_remainder(shares: Mapping[Key, float], total: int) -> dict[Key, int]:
