@@ -130,10 +130,11 @@ def _haystack(config: Config) -> list[Line]:
 def _curate(config: Config, rows: int) -> list[Line]:
     tasks = min(rows, config.curate.target_tasks(rows))
     if config.curate.ungrounded:
-        kept_text = f"up to {tasks:,} queries, evenly over topics, as tasks where a world executes them," if tasks else "no query"
+        count = f"up to {tasks:,} queries" if tasks > 1 else "one query" if tasks else "no query"
+        kept_text = f"{count} kept, as tasks where a world executes them, else evenly over topics"
     else:
-        kept_text = f"up to {tasks:,} tasks" if tasks > 1 else "one task" if tasks else "no task"
-    text = f"{rows:,} rows, a verdict on each; {kept_text} kept"
+        kept_text = f"up to {tasks:,} tasks kept" if tasks > 1 else "one task kept" if tasks else "no task kept"
+    text = f"{rows:,} rows, a verdict on each; {kept_text}"
     ground, difficulty = config.curate.ground, config.curate.difficulty
     text += f"; at most {min(rows, ground.max_asked):,} texts read by {ground.engine}" if ground.engine is not None else ""
     if difficulty.engine is not None:

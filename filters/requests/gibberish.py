@@ -25,8 +25,8 @@ _MOST_WORDS = 4
 _ODD_SHARE, _RUN_SHARE = 0.5, 0.6
 _ROWS_OF_KEYS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 _RUN = 4
-_LEAST_LETTERS, _LEAST_WORDS, _LEAST_REQUESTS, _LEAST_LOG = 3, 5, 3, 100
-"""Letters of a word that is compared; words of a request that makes words known; such requests to a known word, and of a log."""
+_LEAST_LETTERS, _LEAST_REQUESTS, _LEAST_LOG = 3, 3, 100
+"""Letters of a word that is compared; requests to a known word; requests of a log that is compared with."""
 _WORD = re.compile(r"[^\W\d_]+")
 
 
@@ -39,19 +39,20 @@ def is_gibberish(norm: pl.Series, min_letters: int) -> pl.Series:
 
 
 def is_unfamiliar(patterns: pl.Series) -> pl.Series:
-    """Whether no word of a pattern is in three requests of the log; False in a log of few requests, and for words beyond a to z.
+    """Whether a pattern has four words at most, and none of them is in three requests of the log; False in a log of few requests, and for
+    words beyond a to z.
 
-    patterns: distinct (`filters/requests/patterns.py`), of a whole log. A request has five words at least.
+    patterns: distinct (`filters/requests/patterns.py`), of a whole log. Only those of five words or more count as requests.
     """
     rows = patterns.alias("pattern").to_frame().with_row_index("at").with_columns(word=pl.col("pattern").str.split(" "))
-    rows = rows.with_columns(is_request=pl.col("word").list.len() >= _LEAST_WORDS)
+    rows = rows.with_columns(is_request=pl.col("word").list.len() > _MOST_WORDS)
     if rows["is_request"].sum() < _LEAST_LOG:
         return pl.select(pl.repeat(False, len(patterns))).to_series()
     words = rows.explode("word").filter(pl.col("word").str.len_chars() >= _LEAST_LETTERS).unique(["at", "word"])
     known = words.filter("is_request").group_by("word").len().filter(pl.col("len") >= _LEAST_REQUESTS)["word"]
     familiar = words.filter(pl.col("word").is_in(known.implode()) & ~pl.col("word").is_in(list(WORDS_OF_GREETINGS)))["at"]
-    is_latin = ~pl.col("pattern").str.contains(r"[^a-z' ]") & (pl.col("pattern") != "")
-    return rows.select(is_latin & ~pl.col("at").is_in(familiar.implode())).to_series()
+    is_judged = ~pl.col("is_request") & ~pl.col("pattern").str.contains(r"[^a-z' ]") & (pl.col("pattern") != "")
+    return rows.select(is_judged & ~pl.col("at").is_in(familiar.implode())).to_series()
 
 
 def _is_random(text: str, min_letters: int) -> bool:

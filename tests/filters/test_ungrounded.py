@@ -154,7 +154,7 @@ def test_personal_data_are_masked_in_the_query_and_columns_can_be_left_out(tmp_p
 def test_explain_and_lineage_know_such_a_query(curated: tuple[Store, FunnelResult]) -> None:
     store, _ = curated
     (query,) = store.query("SELECT query_id FROM frames WHERE status = 'ungrounded' ORDER BY query_id LIMIT 1")["query_id"]
-    said = str(explain(store, query))
+    said = " ".join(str(explain(store, query)).split())
     assert "topic" in said and "guessed by cues" in said and "ticket: " in said and "nothing that a world here executes" in said
     assert query in str(lineage(store, query))
 
