@@ -1,7 +1,8 @@
 """The funnel: raw queries in, a small set of executable tasks out, a verdict on every row.
 
 `curate` runs the steps of `pipeline.py` over query files (`runner.py`) and commits the results: every row and its verdict, the frames, the
-tasks, and a segment of the index for later runs (`dedup_index.py`). The steps decide; this module does not.
+tasks, the columns that kept rows have in their files, and a segment of the index for later runs (`dedup_index.py`). The steps decide; this
+module does not.
 
 The id of a run is a hash of the files' contents and formats, the configuration, the code of `filters` and `synth`, the names of the steps
 and their `made_by`, and the earlier segments of the index. So a killed run continues, and a finished run is not repeated.
@@ -34,6 +35,7 @@ from filters.frames.batches import Batch, Sources, batches_of
 from filters.frames.workspace import Workspace
 from filters.grounded_worlds import grounded_worlds
 from filters.ingest import Source, source_files
+from filters.kept_fields import fields_of_piece
 from filters.pipeline import INDECISIVE, STEPS, FunnelConfig, check, not_done, section
 from filters.runner import Runner
 from filters.step import Context, Setup, Step, WholeStep
@@ -42,6 +44,7 @@ from storage.errors import BadInput
 from storage.execution import Executor, Progress
 from storage.records import content_id
 from storage.store import Part, Store, part_id
+from storage.tables import TABLES
 
 __all__ = ["FunnelConfig", "FunnelResult", "NothingNew", "curate", "new_files"]
 
@@ -201,7 +204,10 @@ class _Run:
         """Name of each part -> its table."""
         names = {f"{table}-{batch.name}": table for table in ("queries", "verdicts") for batch in self.batches}
         names |= {f"frames-{number}": "frames" for number in range(len(groups(self.batches)))}
-        names |= {table: table for table in ("funnel", *(one for step in self.steps if isinstance(step, WholeStep) for one in step.writes))}
+        names |= {
+            table: table
+            for table in ("funnel", "query_fields", *(one for step in self.steps if isinstance(step, WholeStep) for one in step.writes))
+        }
         if not self.is_indexed:
             names |= {"segments": "segments"} | {f"{table}-{batch.name}": table for table in ("seen", "asked") for batch in self.batches}
             names |= {f"bands-{band}": "bands" for band in range(self.config.near.bands)}
@@ -271,9 +277,18 @@ class _Run:
             verdicts = self.verdicts.frame(rows).drop("duplicate_of", "similarity")
             out.append(write_frames(group, verdicts, has_frame, pooled, part=parts[f"frames-{number}"], **about))
         funnel = self.verdicts.funnel(time.perf_counter() - self.started).with_columns(run=pl.lit(self.id))
-        for table, frame in {"funnel": funnel, **runner.tables}.items():
+        for table, frame in {"funnel": funnel, "query_fields": self._kept_fields(runner), **runner.tables}.items():
             out.append(self.store.write(table, parts[table], frame))
         return out
+
+    def _kept_fields(self, runner: Runner) -> pl.DataFrame:
+        """The columns of the user's files, of the kept rows."""
+        empty = pl.DataFrame(schema=TABLES["query_fields"].columns)
+        if not self.config.ingest.keep_columns:
+            return empty
+        kept = (np.flatnonzero(self.verdicts.is_alive) + self.index.rows).astype(np.uint32)
+        of_piece = partial(fields_of_piece, kept=kept, work=self.work, read=runner.first_pass, run=self.id, files=self.context.files)
+        return pl.concat([empty, *self.context.executor.map(of_piece, self.pieces)], how="diagonal")
 
 
 def _step_input(step: Step, setup: Setup) -> Any:

@@ -24,6 +24,7 @@ from filters.steps import (
     ground_frames,
     ingest,
     label_leaf,
+    mask_values,
     near_duplicates,
     normalise_text,
     quality,
@@ -34,7 +35,7 @@ from filters.steps import (
 )
 from filters.steps.quality import QualityConfig
 from filters.steps.rules import RulesConfig
-from filters.steps.selection import admit, contamination, coverage, encode, pool, semantic, tool_match
+from filters.steps.selection import admit, contamination, coverage, encode, pool, rank_topics, semantic, tool_match
 from filters.steps.selection.contamination import ContaminationConfig
 from filters.steps.selection.coverage import CoverageConfig
 from filters.steps.selection.semantic import SemanticConfig
@@ -57,12 +58,14 @@ STEPS: tuple[Step, ...] = (
     label_leaf.STEP,
     quality.STEP,
     rate_difficulty.STEP,
+    mask_values.STEP,
     pool.STEP,
     encode.STEP,
     label_leaf.BY_VECTORS,
     tool_match.STEP,
     semantic.STEP,
     contamination.STEP,
+    rank_topics.STEP,
     coverage.STEP,
     admit.STEP,
 )
@@ -93,8 +96,10 @@ class FunnelConfig(BaseModel):
     )
     semantic: SemanticConfig = Field(default=SemanticConfig(), description="Which rows say the same in other words.")
     contamination: ContaminationConfig = Field(default=ContaminationConfig(), description="Held-out sets that no kept row may come from.")
-    ungrounded: bool = Field(
-        default=False, description="Whether rows that no world can execute are kept, in a stratum of their own, instead of dropped."
+    ungrounded: bool | None = Field(
+        default=None,
+        description="Whether rows that no world can execute are kept too, evenly over topics, where tasks leave room. null: in a store "
+        "without conversations, of files that you name.",
     )
 
     def target_tasks(self, rows: int) -> int:
@@ -158,11 +163,10 @@ def not_done(funnel: pl.DataFrame, tasks: int, config: FunnelConfig, inputs: Map
     if not config.ungrounded and grounded and grounded[0]["dropped"] > grounded[0]["kept"]:
         share = f"{grounded[0]['dropped']:,} of {grounded[0]['rows_in']:,} distinct requests ask for what no world here executes"
         notes.append(f"{share}; keep such rows with --ungrounded, or describe your domain (headrace worlds new)")
-    if config.ungrounded and (others := funnel["kept"][-1] - tasks):
-        notes.append(f"{others:,} of the rows kept are no tasks: no world here executes them, so none was tried")
+    if config.ungrounded and funnel["kept"][-1] > tasks:
         tools, _ = inputs.get(tool_match.STEP.name, (None, None))
         if tools is None or not tools.clusters:
-            notes.append("which tool could serve them is not known: the store knows no tools (headrace clusters build --tools FILE)")
+            notes.append("which tool could serve queries without a world is not known: the store knows no tools (headrace clusters build)")
         if not config.contamination.held_out:
-            notes.append("they were compared with no held-out questions (--held-out FILE)")
+            notes.append("the queries were compared with no held-out questions (--held-out FILE)")
     return notes

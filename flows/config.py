@@ -178,24 +178,34 @@ def _training_worlds(store: Store, past: Sequence[FlowSettings], synthesised: Se
     return tuple(versions.values()) or defaults
 
 
+def settle_ungrounded(config: Config, files: Sequence[str]) -> Config:
+    """The configuration of a curation of these files, with `curate.ungrounded` true or false: null stands for true where files are named
+    and the store has no conversations, so that no world was chosen."""
+    if config.curate.ungrounded is not None:
+        return config
+    has_conversations = Store(config.store).query("SELECT 1 FROM trajectories WHERE accepted LIMIT 1").height > 0
+    return config.model_copy(update={"curate": config.curate.model_copy(update={"ungrounded": bool(files) and not has_conversations})})
+
+
 def for_curation(
     config: Config,
     *,
     column: str | None,
     keep: str | None,
     held_out: Sequence[str],
-    ungrounded: bool,
+    ungrounded: bool | None,
     strict: bool,
     new: bool,
     focus: bool = False,
 ) -> Config:
-    """The configuration, changed by the options of the command `curate`. None, empty and False change nothing.
+    """The configuration, changed by the options of the command `curate`. None, empty and, but for `ungrounded`, False change nothing.
 
     Raises BadInput if `keep` is neither a number nor a share such as 1/10000.
     """
     funnel = config.curate
     ingest = funnel.ingest.model_copy(update={"column": column or funnel.ingest.column, "strict": strict or funnel.ingest.strict})
-    changes: dict[str, Any] = {"ingest": ingest, "ungrounded": ungrounded or funnel.ungrounded, "only_new": new or funnel.only_new}
+    kept = funnel.ungrounded if ungrounded is None else ungrounded
+    changes: dict[str, Any] = {"ingest": ingest, "ungrounded": kept, "only_new": new or funnel.only_new}
     if focus and not funnel.coverage.focus:
         funnel = funnel.model_copy(update={"coverage": funnel.coverage.model_copy(update={"focus": 1.0})})
     if keep is not None:

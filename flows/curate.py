@@ -1,4 +1,4 @@
-"""The flow `curate`: raw queries in, admitted tasks out, a verdict for every row."""
+"""The flow `curate`: raw queries in, admitted tasks and kept queries out, a verdict for every row."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
 from filters import funnel
-from flows.config import Config, recall, remember
+from flows.config import Config, recall, remember, settle_ungrounded
 from flows.runtime import events
 from flows.runtime.artifacts import publish_report, publish_table
 from flows.runtime.progress import report
@@ -29,14 +29,14 @@ def curate(
     files: list[str] | None = None,
     ray: str | None = None,
 ) -> dict[str, Any]:
-    """Filter query files, commit every verdict and the admitted tasks, and write the report.
+    """Filter query files, commit every verdict, the kept queries and the admitted tasks, and write the report.
 
     config: as in a configuration file; section `curate` configures the flow.
     files: paths, patterns or URLs of Parquet, JSONL, CSV, TSV or text files; none: the generated haystack.
     ray: address of a Ray cluster, or `local`; None: threads of this process.
     """
     with work_on_store("curate", config.store):
-        config = remember(recall(config), "curate")
+        config = remember(settle_ungrounded(recall(config), files or []), "curate")
         sources = files or [str(make_haystack(config).absolute())]
         result = filter_queries(config, sources, ray)
         if result["run"] is None:
@@ -45,7 +45,7 @@ def curate(
         for row in steps.rows:
             dropped = f", dropped {row['why']}" if row["why"] else ""
             print(f"{row['step']}: {row['rows in']} rows in, {row['kept']} kept{dropped}, {row['seconds']} s")
-        rename_run(curation_name(files or [], result["rows"], result["tasks"]))
+        rename_run(curation_name(files or [], result["rows"], result["kept"]))
         publish_table(steps)
         publish_table(difficulty(Store(config.store)))
         publish_report(config)
@@ -69,8 +69,9 @@ def filter_queries(config: Config, sources: list[str], ray: str | None = None) -
             result = funnel.curate(Store(config.store), sources, config.curate, progress=report, executor=executor)
     except funnel.NothingNew as nothing:
         print(nothing)
-        return {"run": None, "tasks": 0, "notes": [str(nothing)]}
+        return {"run": None, "kept": 0, "tasks": 0, "notes": [str(nothing)]}
     notes = [note for note in (result.shortfall, result.not_compared, *result.not_done) if note]
     for note in notes:
         print(note)
-    return {"run": result.run, "rows": int(result.funnel["rows_in"][0]), "tasks": len(result.task_ids), "notes": notes}
+    counts = {"rows": int(result.funnel["rows_in"][0]), "kept": int(result.funnel["kept"][-1]), "tasks": len(result.task_ids)}
+    return {"run": result.run, **counts, "notes": notes}

@@ -24,6 +24,8 @@ CPU_S_PER_PROPOSAL = 0.02
 CPU_S_PER_MILLION_GENERATED = 8.0
 CPU_S_PER_MILLION_SIFTED = 30.0
 CPU_S_PER_ADMITTED = 0.1
+CPU_S_PER_UNGROUNDED = 0.003
+"""For a row of the pool that no world reads: two vectors, and its topic."""
 CPU_S_PER_PROBE_ROLLOUT = 0.0035
 CPU_S_PER_HELD_OUT_ROLLOUT = 0.011
 CPU_S_PER_SFT_CONVERSATION = 0.01
@@ -128,13 +130,19 @@ def _haystack(config: Config) -> list[Line]:
 
 def _curate(config: Config, rows: int) -> list[Line]:
     tasks = min(rows, config.curate.target_tasks(rows))
-    kept_text = f"up to {tasks:,} tasks" if tasks > 1 else "one task" if tasks else "no task"
-    text = f"{rows:,} rows, a verdict on each; {kept_text} kept"
+    if config.curate.ungrounded:
+        count = f"up to {tasks:,} queries" if tasks > 1 else "one query" if tasks else "no query"
+        kept_text = f"{count} kept, as tasks where a world executes them, else evenly over topics"
+    else:
+        kept_text = f"up to {tasks:,} tasks kept" if tasks > 1 else "one task kept" if tasks else "no task kept"
+    text = f"{rows:,} rows, a verdict on each; {kept_text}"
     ground, difficulty = config.curate.ground, config.curate.difficulty
     text += f"; at most {min(rows, ground.max_asked):,} texts read by {ground.engine}" if ground.engine is not None else ""
     if difficulty.engine is not None:
         text += f"; tool load of at most {min(rows, difficulty.max_asked):,} judged by {difficulty.engine}"
-    return [("curate", text, CPU_S_PER_MILLION_SIFTED * rows / 1e6 + CPU_S_PER_ADMITTED * tasks)]
+    encoded = min(rows, config.curate.coverage.model_copy(update={"keep": max(tasks, 1)}).pool_rows) if config.curate.ungrounded else 0
+    seconds = CPU_S_PER_MILLION_SIFTED * rows / 1e6 + CPU_S_PER_ADMITTED * tasks + CPU_S_PER_UNGROUNDED * encoded
+    return [("curate", text, seconds)]
 
 
 def _tag(config: Config) -> list[Line]:

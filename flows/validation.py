@@ -277,17 +277,41 @@ def parse_licences(texts: list[str], store: Store, release_id: str) -> dict[str,
 
     manifest_of(store, release_id)
     sources = [source for source, _ in sources_of(store, release_id)]
+    licences = split_licences(texts)
+    for source, licence in licences.items():
+        if source not in sources:
+            came_from = ", ".join(sources) or "no queries"
+            raise BadInput(f"--licence {source}={licence}: no task of {release_id} came from {source}; they came from {came_from}")
+    return licences
+
+
+def split_licences(texts: list[str]) -> dict[str, str]:
+    """`FILE=LICENCE` texts as a mapping."""
     licences: dict[str, str] = {}
     for text in texts:
         source, is_pair, licence = text.partition("=")
         if not is_pair or not licence.strip():
             raise BadInput(f"--licence {text}: write FILE=LICENCE, e.g. questions.parquet=CC-BY-4.0")
-        if source not in sources:
-            raise BadInput(
-                f"--licence {text}: no task of {release_id} came from {source}; they came from {', '.join(sources) or 'no queries'}"
-            )
         licences[source] = licence.strip()
     return licences
+
+
+def resolve_curation(store: Store, name: str | None) -> str | None:
+    """The id of a run of the funnel, of which the beginning may be given; None: no run is meant."""
+    if name is None:
+        return None
+    runs = store.query("SELECT DISTINCT run FROM funnel ORDER BY run")["run"].to_list()
+    begun = [run for run in runs if run == name] or [run for run in runs if run.startswith(name)]
+    if len(begun) != 1:
+        problem = f"several curations begin so: {', '.join(begun)}" if begun else f"{store.root} has no such curation"
+        raise BadInput(f"export {name} --queries: {problem}; it has {', '.join(runs) or 'none yet'}")
+    return str(begun[0])
+
+
+def refuse_options_of_messages(trainer: str, calls: str, arguments: str) -> None:
+    """Check that no option for conversations goes with an export of queries."""
+    if (trainer, calls, arguments) != ("trl", "parallel", "object"):
+        raise BadInput("--queries writes queries, which have no messages; leave out --format, --calls and --arguments")
 
 
 def resolve_world(name_or_file: str) -> str:

@@ -96,9 +96,10 @@ TABLES: dict[str, TableSchema] = {
     ),
     "frames": _table(
         "run:t query_id:t frame_id:t world:t intent:t leaf:t slots:t combination:t shape:t quality:r difficulty:s s_tool:s s_chain:s "
-        "s_constraints:s level:s stratum_rank:s status:t reason:t cluster_id:t tool_id:t nearness:r",
+        "s_constraints:s difficulty_by:t level:s topic:t stratum_rank:s status:t reason:t cluster_id:t tool_id:t nearness:r",
         "run query_id",
     ),
+    "query_fields": _table("run:t query_id:t fields:t", "run query_id"),
     "contaminated": _table("run:t query_id:t held_out:t held_out_row:w found_by:t similarity:r", "run query_id"),
     "nearness": _table("run:t held_out:t found_by:t bin_from:r rows:w", "run held_out found_by bin_from"),
     "taxonomies": _table("position:s taxonomy_id:t parent_id:t origin:t tree:t statistics:t", "position"),

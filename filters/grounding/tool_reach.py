@@ -45,6 +45,8 @@ from synth.engines.encoder import Encode, Vectors
 MISSING_TOOL, UNREAD = "missing_tool", "unread"
 _INTENT_RECOGNISED = ("missing_information", "ambiguous", "unparsed")
 """Reasons of step `ground` after it recognised an intent."""
+MOST_NEAR = 4
+"""Tools that are counted for a row: with more, the choice among them is no harder."""
 _ROWS = 4096
 _DESCRIPTION_LENGTH = 500
 
@@ -155,8 +157,9 @@ def tool_texts(tools: Sequence[Tool]) -> list[str]:
 
 
 def step(rows: pl.DataFrame, vectors: Vectors, reach: Reach, config: ReachConfig) -> pl.DataFrame:
-    """Adds cluster_id, tool_id (String; null where no tool is near enough, or the tool is in no cluster) and nearness (Float64: the cosine
-    to the nearest tool) to rows without a frame, and updates `ungrounded`. Rows with a frame have nulls, as all have without clusters.
+    """Adds cluster_id, tool_id (String; null where no tool is near enough, or the tool is in no cluster), nearness (Float64: the cosine
+    to the nearest tool) and tools_near (number of tools that are near enough, at most MOST_NEAR) to rows without a frame, and updates
+    `ungrounded`. Rows with a frame have nulls, as all have without clusters.
 
     Args:
         rows: column ungrounded (null: has a frame). vectors: of the rows' texts, unit rows [n, d], of the encoder that `reach` has.
@@ -166,13 +169,15 @@ def step(rows: pl.DataFrame, vectors: Vectors, reach: Reach, config: ReachConfig
     is_near = cosine >= config.near
     cluster = np.full(len(strange), -1)
     cluster[is_near] = nearest_clusters(vectors, strange[is_near], tool[is_near], reach)
-    near = np.where(is_near, tool, -1)
+    near, count = np.where(is_near, tool, -1), np.zeros(len(strange), np.int64)
+    count[is_near] = count_near(vectors, strange[is_near], reach, config.near)
     nearest_tools = pl.DataFrame(
         {
             "at": strange,
             "cluster_id": _names([one.id for one in reach.clusters], cluster),
             "tool_id": _names([one.id for one in reach.tools], near),
             "nearness": cosine.astype(np.float64),
+            "tools_near": count,
             "is_read": np.array([one.world in reach.read_worlds for one in reach.tools] + [False], bool)[near],
         }
     )
@@ -209,6 +214,15 @@ def nearest(vectors: Vectors, rows: I64, reach: Reach) -> tuple[F32, I64]:
             cosine, tool_numbers = index.search(np.ascontiguousarray(vectors[rows[block]]), 1)
             best[block], place[block] = cosine[:, 0], tool_numbers[:, 0]
     return best, place
+
+
+def count_near(vectors: Vectors, rows: I64, reach: Reach, near: float) -> I64:
+    """How many tools have at least this cosine to each of these rows, MOST_NEAR at most."""
+    counts = np.zeros(len(rows), np.int64)
+    for start in range(0, len(rows), _ROWS):
+        cosine = vectors[rows[start : start + _ROWS]] @ reach.vectors.T
+        counts[start : start + _ROWS] = np.minimum((cosine >= near).sum(axis=1), MOST_NEAR)
+    return counts
 
 
 def nearest_clusters(vectors: Vectors, rows: I64, tools: I64, reach: Reach) -> I64:

@@ -18,13 +18,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import polars as pl
 import polars_hash as plh
 from pydantic import BaseModel, ConfigDict, Field
 
-from filters.ingest import parquet, source_files
+from filters.ingest import parquet, row_fields, source_files
 from filters.ingest.column import Keys
 from filters.ingest.csv_rows import DELIMITERS, CsvRows
 from filters.ingest.lines import Lines, decoder, json_keys, refuse_truncated_json, without_value
@@ -37,6 +37,7 @@ MAX_TEXT_BYTES = 1 << 20
 ID_DIGITS = 8
 """Digits of a file's hash in the ids of its rows."""
 _HEAD_BYTES = 65536
+_CHANGED = "{}: no longer what it was when the run began; run again, and leave the file as it is until the run is over"
 
 
 class IngestConfig(BaseModel):
@@ -45,6 +46,10 @@ class IngestConfig(BaseModel):
     column: str = Field(default="text", description="Column (Parquet, CSV) or key (JSONL) that holds the query; ignored for text files.")
     strict: bool = Field(
         default=False, description="Whether a file with a row that cannot be decoded is refused, instead of only the row dropped."
+    )
+    keep_columns: bool = Field(
+        default=True,
+        description="Whether the other columns of kept rows are stored, as they are: personal data are masked in the query only.",
     )
     batch_rows: int = Field(default=125_000, ge=1_000, description="Rows of a batch; two batches per core are in memory at once.")
 
@@ -129,7 +134,7 @@ def read_piece(piece: Piece) -> Iterator[pl.Series]:
     Raises:
         HeadraceError: the file is no longer what it was when it was inspected.
     """
-    changed = f"{piece.location}: no longer what it was when the run began; run again, and leave the file as it is until the run is over"
+    changed = _CHANGED.format(piece.location)
     try:
         if source_files.stamp(piece.location) != piece.stamp:
             raise HeadraceError(changed)
@@ -141,6 +146,17 @@ def read_piece(piece: Piece) -> Iterator[pl.Series]:
                 yield texts
     except BadInput as error:
         raise HeadraceError(f"{changed} ({error})") from error
+
+
+def read_fields(piece: Piece, places: Sequence[int]) -> list[dict[str, Any]]:
+    """All columns of the rows at these places (ascending, from the start of a piece), as values that JSON can hold; of a text file none.
+
+    Raises:
+        HeadraceError: the file is no longer what it was when it was inspected.
+    """
+    if source_files.stamp(piece.location) != piece.stamp:
+        raise HeadraceError(_CHANGED.format(piece.location))
+    return row_fields.read_rows(piece.location, piece.start, piece.end, places)
 
 
 @contextmanager

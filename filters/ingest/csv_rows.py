@@ -36,7 +36,7 @@ class CsvRows:
     """
 
     def __init__(self, path: str, file: io.BufferedReader, column: str, delimiter: str) -> None:
-        self._records = _Records(io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline=""), delimiter)
+        self._records = csv_records(file, delimiter)
         header = next(self._records, None)
         if not header:
             raise BadInput(f"{path}: the first line is not a CSV header")
@@ -52,6 +52,11 @@ class CsvRows:
         if (line := self._records.truncated) is not None:
             raise BadInput(f"{self._path}: truncated, the file ends inside a quoted field; its row begins in line {line}")
         return texts
+
+
+def csv_records(file: io.BufferedReader, delimiter: str) -> _Records:
+    """The records of a file, header included."""
+    return _Records(io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline=""), delimiter)
 
 
 class _Records:

@@ -22,14 +22,11 @@ def _tree_and_encoder(setup: Setup) -> tuple[Tree, Encode]:
 
 
 def by_vectors(rows: pl.DataFrame, inputs: tuple[Tree, Encode], _: Context) -> pl.DataFrame:
-    """The leaf of rows without a frame, by their vectors, and their `peers` (rows of the leaf)."""
+    """The leaf of rows without a frame, by their vectors."""
     nothing = pl.lit(None, pl.String)
     if rows["frame_id"].null_count() == 0:
         return rows.with_columns(reason=nothing)
-    labelled = taxonomy.by_vectors(rows, vectors_of(rows), *inputs)
-    is_unframed = pl.col("frame_id").is_null()
-    peers = pl.when(is_unframed).then(pl.len().over("leaf", is_unframed).cast(pl.UInt32)).otherwise("peers")
-    return labelled.with_columns(peers=peers, reason=nothing)
+    return taxonomy.by_vectors(rows, vectors_of(rows), *inputs).with_columns(reason=nothing)
 
 
 STEP = BatchStep(
@@ -42,8 +39,8 @@ STEP = BatchStep(
 )
 BY_VECTORS = WholeStep(
     name="taxonomy_by_vectors",
-    needs=("norm", "world", "intent", "frame_id", "leaf", "peers", "vector"),
-    adds=("leaf", "peers"),
+    needs=("norm", "world", "intent", "frame_id", "leaf", "vector"),
+    adds=("leaf",),
     load=_tree_and_encoder,
     function=by_vectors,
     is_counted=False,

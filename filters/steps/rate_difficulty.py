@@ -2,6 +2,7 @@
 
 A rating depends on the combination and on whether the text names a tool of the plan. So each combination is rated twice at most, and the
 texts are searched once for each set of tool words. A tool load judged by a model (`tool_load.py`) replaces the counted one.
+A row that no world reads has no plan; it is rated by cues in its words (`filters/requests/cues.py`). `difficulty_by` tells them apart.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
+from filters.requests.cues import rate_by_cues
 from filters.step import BatchStep
 from storage.records import parse_arguments
 from synth.tasks.difficulty import rate, tool_words, with_tool_load
@@ -18,19 +20,25 @@ from synth.worlds import WORLDS
 
 TOOL_LOAD = "tool_load"
 """Name of the survey whose grades replace the counted tool load."""
+PLAN, CUES = "plan", "cues"
+"""What a rating was made from: the shape of a plan, or words of the text."""
 _SCORES = ("difficulty", "s_tool", "s_chain", "s_constraints")
 
 
 def step(rows: pl.DataFrame, judged: pl.DataFrame | None = None) -> pl.DataFrame:
-    """Adds difficulty, s_tool, s_chain, s_constraints (Int8) to rows with norm, world, intent and slots; drops nothing.
-
-    Rows without an intent (not grounded) get null. judged: as of `tool_load.judged`.
+    """Adds difficulty, s_tool, s_chain, s_constraints (Int8) and difficulty_by (PLAN or CUES) to rows with norm, world, intent and slots;
+    drops nothing. judged: as of `tool_load.judged`.
     """
-    return rate_rows(rows, judged=judged).drop("is_explicit").with_columns(reason=pl.lit(None, pl.String))
+    rated = rate_rows(rows, judged=judged).drop("is_explicit")
+    places = rated["intent"].is_null().arg_true()
+    guessed = rate_by_cues(rated["norm"].gather(places))
+    rated = rated.with_columns(rated[name].scatter(places, guessed[name]) for name in _SCORES)
+    by = pl.when(pl.col("intent").is_null()).then(pl.lit(CUES)).otherwise(pl.lit(PLAN))
+    return rated.with_columns(difficulty_by=by, reason=pl.lit(None, pl.String))
 
 
 def rate_rows(rows: pl.DataFrame, *, judged: pl.DataFrame | None = None) -> pl.DataFrame:
-    """The rows with their ratings, and is_explicit: whether the text names a tool of the plan."""
+    """The rows with their ratings (null without an intent), and is_explicit: whether the text names a tool of the plan."""
     combinations = (
         rows.select("world", "intent", "combination", "slots").drop_nulls().unique("combination", keep="first").sort("combination")
     )
@@ -83,7 +91,7 @@ def _contains(worded: pl.DataFrame) -> pl.Series:
 STEP = BatchStep(
     name="difficulty",
     needs=("norm", "world", "intent", "slots", "combination"),
-    adds=_SCORES,
+    adds=(*_SCORES, "difficulty_by"),
     uses=TOOL_LOAD,
     function=step,
 )

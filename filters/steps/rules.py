@@ -1,8 +1,8 @@
 """Rules that drop a text without reading its meaning: its language, its length, or that it is no request.
 
-Each rule is one pattern over the normalised text, with ASCII classes and anchors where possible (0.02 to 0.2 us a row); the first match
-gives the reason. Noise inside a good request ("pleaseeeeee find a cafe") is no reason: most letters must be noise. Grounding drops what the
-rules do not catch.
+Each rule is a pattern over the normalised text without its greetings ("Hello tehre. hi" is empty, "hi, cancel o17" is not), with ASCII
+classes and anchors where possible; the first match gives the reason. Noise inside a good request ("pleaseeeeee find a cafe") is no reason:
+most letters must be noise. Grounding drops what the rules do not catch.
 """
 
 from __future__ import annotations
@@ -14,27 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from filters.normalised_text import LETTERS_A_HAN
 from filters.personal import MASK
+from filters.requests.gibberish import is_gibberish
+from filters.requests.greetings import is_small_talk, strip_greetings
 from filters.step import BatchStep
 
-_GREETINGS = (
-    "(?:hi+|hello+|hey+)(?: there| again| all| everyone)?|yo|sup|good (?:morning|afternoon|evening|night|day)|morning|greetings|"
-    "howdy|"
-    "how are you(?: doing)?(?: today)?|how(?:'s| is) it going|what'?s up|nice to meet you|long time no see|are you there|"
-    "(?:many |so many )?thanks?(?: a lot| so much| again)?|thank you(?: very much| so much)?|thx|ty|cheers|you'?re welcome|"
-    "bye(?:[ -]?bye)?|goodbye|see you(?: later| soon| tomorrow)?|good ?night|have a (?:nice|good|great) (?:day|one|weekend)|"
-    "ok(?:ay)?|yes|yeah|yep|no|nope|sure|fine|cool|great|nice|awesome|wow|lol|lmao|haha(?:ha)*|hmm+|um+|uh+|oh+|ah+|well|never ?mind|"
-    "pl(?:ea)?se?|plz|pls|test(?:ing)?(?: (?:test|testing|one|two|three|[0-9]+))*|ping|hello world|anybody (?:there|here)|"
-    "anyone (?:there|here)|"
-    "who are you|what(?:'s| is) your name|are you (?:a )?(?:real|human|robot|bot|an ai|ai)(?: person)?|how old are you|"
-    "what can you do|tell me (?:a joke|something funny|a story)|sing me a song|i(?:'m| am) (?:so )?(?:bored|tired|sad|happy)|"
-    "i love you|do you love me|what(?:'s| is) the meaning of life|you(?:'re| are) (?:so )?(?:cute|funny|smart|stupid|great)|"
-    "你好[啊呀吗]?|您好|嗨|哈喽|哈罗|早上好|早安?|中午好|下午好|晚上好|晚安|在吗|在不在|有人吗|喂|"
-    "吃了吗|你吃饭了吗|最近(?:怎么样|好吗)|好久不见|谢谢[你您啦了]?|多谢|感谢|再见|拜拜|回头见|辛苦了|"
-    "好[的吧啊呀]?|行[吧啊]?|嗯+|哦+|啊+|哈哈+|呵呵+|嘿嘿+|嘻嘻+|额+|呃+|是的?|不是|没事|算了|"
-    "你是谁|你叫什么(?:名字)?|你几岁了?|你是(?:真人|机器人|人工智能|ai)吗?|你会(?:做|干)什么|你能(?:做|干)什么|"
-    "(?:给我)?(?:讲|说)个?(?:笑话|故事)|唱首歌|陪我聊(?:聊天|天|会儿)?|我(?:好|很|有点)(?:无聊|累|难过|开心|困)|我爱你|测试(?:一下)?"
-)
-_CHIT_CHAT = rf"^(?:(?:{_GREETINGS})[ ,.!?~，。！？、;:…]*)+$"
 _LINK = r"(?:https?://|www\.)[^ ]*"
 _REPEATED = "|".join(f"{character}{{6,}}" for character in "abcdefghijklmnopqrstuvwxyz0123456789哈呵嘿嘻啊哦嗯额呃呜")
 _ROLLED = "qwer|asdf|zxcv|sdfg|dfgh|fghj|ghjk|hjkl|xcvb|cvbn|vbnm|yuio|poiu|lkjh|kjhg|jhgf|hgfd|gfds|fdsa|trewq|mnbv|nbvc"
@@ -58,30 +41,34 @@ class RulesConfig(BaseModel):
 def step(rows: pl.DataFrame, config: RulesConfig) -> pl.DataFrame:
     """The batch step (columns norm, language). Reasons: `no_words`, `language`, `too_short`, `too_long`, `only_link`,
     `only_personal_data`, `keyboard_mash`, `chit_chat`."""
-    norm, chars = pl.col("norm"), pl.col("norm").str.len_chars().cast(pl.Int32)
-    wide = (norm.str.len_bytes().cast(pl.Int32) - chars) // 2
+    norm, core, chars = pl.col("norm"), pl.col("core"), pl.col("core").str.len_chars().cast(pl.Int32)
+    stripped = rows.with_columns(core=strip_greetings(norm))
+    wide = (core.str.len_bytes().cast(pl.Int32) - chars) // 2
     has_link = norm.str.contains("http", literal=True) | norm.str.contains("www.", literal=True)
     fits: dict[str, pl.Expr | pl.Series] = {
-        "keyboard_mash": _is_mostly(rows, norm.str.contains(_MASHED), _MASHED_WORD, config.min_letters),
-        "no_words": (pl.col("language") == "other") & ~norm.str.contains(r"\p{L}"),
+        "keyboard_mash": _is_mostly(stripped, core.str.contains(_MASHED), _MASHED_WORD, config.min_letters)
+        | is_gibberish(stripped["core"], config.min_letters),
+        "chit_chat": (core == "") & (norm != "") | pl.when(chars <= 80).then(is_small_talk(core) | is_small_talk(norm)),
+        "no_words": ~core.str.contains(r"\p{L}"),
         "language": ~pl.col("language").is_in(config.languages),
-        "only_link": _is_mostly(rows, has_link, _LINK, config.min_letters),
-        "only_personal_data": _is_mostly(rows, norm.str.contains("<", literal=True), MASK, config.min_letters),
-        "chit_chat": pl.when(chars <= 80).then(norm).str.contains(_CHIT_CHAT),
+        "only_link": _is_mostly(stripped, has_link, _LINK, config.min_letters),
+        "only_personal_data": _is_mostly(stripped, norm.str.contains("<", literal=True), MASK, config.min_letters),
         "too_short": chars + (LETTERS_A_HAN - 1) * wide < config.min_letters,
-        "too_long": chars > config.max_chars,
+        "too_long": norm.str.len_chars() > config.max_chars,
     }
     number = pl.coalesce(*(pl.when(rule).then(pl.lit(index, pl.UInt8)) for index, rule in enumerate(fits.values())))
-    return rows.with_columns(reason=number.replace_strict(dict(enumerate(fits)), return_dtype=pl.String))
+    reasons = stripped.select(number.replace_strict(dict(enumerate(fits)), return_dtype=pl.String).alias("reason"))
+    return rows.with_columns(reasons)
 
 
 def _is_mostly(rows: pl.DataFrame, is_suspect: pl.Expr, pattern: str, min_letters: int) -> pl.Series:
-    """Whether matches of the pattern are most of a text: fewer than `min_letters` letters, or a third of them, are left without.
+    """Whether matches of the pattern are most of a request (column core): fewer than `min_letters` letters, or a third of them, are left
+    without.
 
     Only the few suspect rows are checked, because counting letters is slow.
     """
-    suspects = rows.select("norm", is_suspect=is_suspect).with_row_index("index").filter("is_suspect")
-    left, letters = _letters(pl.col("norm").str.replace_all(pattern, " ")), _letters(pl.col("norm"))
+    suspects = rows.select("core", is_suspect=is_suspect).with_row_index("index").filter("is_suspect")
+    left, letters = _letters(pl.col("core").str.replace_all(pattern, " ")), _letters(pl.col("core"))
     guilty = suspects.filter((left < min_letters) | (left * 3 < letters))["index"]
     return pl.select(pl.repeat(False, rows.height)).to_series().scatter(guilty, True)
 

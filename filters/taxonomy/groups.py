@@ -4,6 +4,7 @@ Average linkage over cosines: its merging height is the mean cosine between two 
 two rows and the mean cosine of a row with its k-th nearest, where k is half the smallest size of a group. Shuffled vectors (rows of the
 whole log with every column shuffled) are the control: if the neighbours of rows are not nearer than those of shuffled vectors, there is no
 group. So the cut adapts to the encoder and the log. A second cut, halfway down again, joins groups into families.
+`partition` makes a like cut without control: for rows that are to be divided, whether they have groups or not.
 
 SciPy's linkage, exact and deterministic; O(n^2) memory: `MAX_ROWS` rows are 64 MB.
 """
@@ -16,9 +17,12 @@ import numpy as np
 from scipy.cluster.hierarchy import fcluster, linkage
 
 from filters.frames.numba_types import I64
+from filters.taxonomy.prototypes import Reals
 from synth.engines.encoder import Vectors
 
 MAX_ROWS = 4_000
+_NEIGHBOUR, _ROWS_A_NEIGHBOUR, _PARTED_AT = 5, 20, 0.55
+"""Of a partition: the neighbour whose nearness counts (of few rows a nearer one, one for each 20), and the place of the cut."""
 _MIN_CONTRAST = 1.25
 """Least ratio: by how much neighbours are nearer than any two shuffled vectors, for rows over shuffled vectors."""
 
@@ -38,6 +42,20 @@ def shuffled_vectors(vectors: Vectors, count: int, rng: np.random.Generator) -> 
     return out
 
 
+def partition(vectors: Vectors) -> I64:
+    """The number of each row's group, from 0; every row is in one, if need be alone.
+
+    vectors: unit rows [n, d], at most MAX_ROWS; more raise ValueError.
+    """
+    _refuse_many(len(vectors))
+    if len(vectors) < 3:
+        return np.arange(len(vectors))
+    background, near = _closeness(vectors, max(1, min(_NEIGHBOUR, len(vectors) // _ROWS_A_NEIGHBOUR)))
+    group_of_row = fcluster(_linkage(vectors), 1 - _between(background, near, _PARTED_AT), "distance")
+    numbers: I64 = np.unique(group_of_row, return_inverse=True)[1].astype(np.int64)
+    return numbers
+
+
 def coherent_groups(vectors: Vectors, unrelated: Vectors, min_size: int) -> list[Group]:
     """The groups of at least `min_size` rows, the largest first.
 
@@ -45,22 +63,35 @@ def coherent_groups(vectors: Vectors, unrelated: Vectors, min_size: int) -> list
         vectors: unit rows [n, d], at most MAX_ROWS; more raise ValueError. unrelated: as many `strangers`.
     """
     count = len(vectors)
-    if count > MAX_ROWS:
-        raise ValueError(f"{count} rows, at most {MAX_ROWS} are grouped; draw a sample")
+    _refuse_many(count)
     if count < max(min_size, 2):
         return []
     _, near = _closeness(vectors, max(min_size // 2, 1))
     background, chance = _closeness(unrelated, max(min_size // 2, 1))
     if near - background < _MIN_CONTRAST * (chance - background):
         return []
-    cut = min((background + near) / 2, 1 - 1e-6)
-    merges = linkage(vectors.astype(np.float64), "average", metric="cosine")
+    cut = _between(background, near, 0.5)
+    merges = _linkage(vectors)
     group_of_row = fcluster(merges, 1 - cut, "distance")
     family = fcluster(merges, 1 - (background + cut) / 2, "distance")
     groups = [
         _group(np.flatnonzero(group_of_row == number), family, vectors) for number in np.flatnonzero(np.bincount(group_of_row) >= min_size)
     ]
     return sorted(groups, key=lambda group: (-len(group.members), int(group.members.min())))
+
+
+def _refuse_many(count: int) -> None:
+    if count > MAX_ROWS:
+        raise ValueError(f"{count} rows, at most {MAX_ROWS} are grouped; draw a sample")
+
+
+def _between(background: float, near: float, share: float) -> float:
+    return min(background + share * (near - background), 1 - 1e-6)
+
+
+def _linkage(vectors: Vectors) -> Reals:
+    merges: Reals = linkage(vectors.astype(np.float64), "average", metric="cosine")
+    return merges
 
 
 def _closeness(vectors: Vectors, neighbour: int) -> tuple[float, float]:

@@ -38,7 +38,14 @@ HeldOut = Annotated[
         "may be repeated.",
     ),
 ]
-Ungrounded = Annotated[bool, typer.Option("--ungrounded", help="Also keep queries that no world can execute, spread over the taxonomy.")]
+Ungrounded = Annotated[
+    bool | None,
+    typer.Option(
+        "--ungrounded/--grounded",
+        help="Also keep queries that no world can execute, evenly over topics; or only those that become tasks. "
+        "Default: also, in a store without conversations.",
+    ),
+]
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse a file with an undecodable row, instead of dropping the row.")]
 New = Annotated[bool, typer.Option("--new", help="Skip files that an earlier call read into the store.")]
 RayAddress = Annotated[
@@ -56,7 +63,7 @@ def curate(
     column: Column = None,
     keep: Keep = None,
     held_out: HeldOut = None,
-    ungrounded: Ungrounded = False,
+    ungrounded: Ungrounded = None,
     strict: Strict = False,
     new: New = False,
     ray: RayAddress = None,
@@ -68,23 +75,25 @@ def curate(
     verbose: Verbose = False,
     debug: Debug = False,
 ) -> None:
-    """Filter raw queries down to the few that are worth training on, each with an admitted task.
+    """Filter raw queries down to the few that are worth training on.
 
+    A query that a world can execute becomes a task. Of the others, junk is dropped, and queries are kept evenly over topics, the long and
+    conditional ones first; `headrace export --queries` writes them with all columns of your files.
     Without FILES the command filters generated sample queries. Every row gets one verdict: `headrace explain ID` (or FILE:ROW) shows it.
     Queries from earlier calls count: a query that the store has already is a duplicate.
 
     Examples:
 
-      headrace curate questions.parquet --column prompt --store runs/mine/store
+      headrace curate questions.parquet --column prompt --keep 200 --store runs/mine/store
 
       headrace curate 'logs/2026-11-*.jsonl.gz' --column messages.0.content --keep 1/10000 --held-out bfcl --store runs/mine/store
 
       headrace curate 'logs/*.jsonl' --new --store runs/mine/store
 
-      headrace curate log.jsonl --ungrounded --keep 500 --store runs/mine/store
+      headrace curate log.jsonl --grounded --keep 500 --store runs/mine/store
     """
     with handle_errors(debug):
-        from flows.config import for_curation
+        from flows.config import for_curation, settle_ungrounded
 
         settings = for_curation(
             validation.read_config(config, store, families),
@@ -96,7 +105,7 @@ def curate(
             new=new,
             focus=focus is not None,
         )
-        _run(settings, files or [], ray, dry_run, verbose)
+        _run(settle_ungrounded(settings, files or []), files or [], ray, dry_run, verbose)
 
 
 def _run(settings: Config, files: list[str], ray: str | None, dry_run: bool, verbose: bool) -> None:

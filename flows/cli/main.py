@@ -158,9 +158,13 @@ def export(
         str | None,
         typer.Argument(
             metavar="[RELEASE]",
-            help="Release id, or a name (seed, second, rl) for the latest of that name. Default: all synthesised conversations.",
+            help="Release id, or a name (seed, second, rl) for the latest of that name. Default: all synthesised conversations. With "
+            "--queries: id of a curation (default: the last of every file).",
         ),
     ] = None,
+    queries: Annotated[
+        bool, typer.Option("--queries", help="The queries that `curate` kept, with all columns of your files, instead of a release.")
+    ] = False,
     trainer: Annotated[Trainer, typer.Option("--format", help="Trainer that will read the files.")] = Trainer.trl,
     calls: Annotated[
         Literal["parallel", "single"],
@@ -172,7 +176,9 @@ def export(
         Literal["object", "text"],
         typer.Option("--arguments", help="text: JSON text, for templates that take no objects (the original one of DeepSeek-V3)."),
     ] = "object",
-    folder: Annotated[Path | None, typer.Option("--out", "-o", metavar="DIR", help="Default: exports/RELEASE-FORMAT.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Default: exports/RELEASE-FORMAT, or exports/queries.")
+    ] = None,
     licence: Annotated[
         list[str] | None,
         typer.Option("--licence", metavar="FILE=LICENCE", help="Licence of a file of raw queries, for the dataset card; may be repeated."),
@@ -195,18 +201,30 @@ def export(
       headrace export --calls single --out for_llama/ --store runs/sample/store
 
       headrace export rl --licence queries.parquet=CC-BY-4.0 --store runs/sample/store
+
+      headrace export --queries --store runs/mine/store --out my_queries/
     """
     with handle_errors(debug):
         from storage.releases import export as storage_export
         from storage.releases.export_rows import MessageForm
 
         opened = validation.open_store(config, store)
+        if queries:
+            validation.refuse_options_of_messages(trainer.value, calls, arguments)
+            print_text(f"wrote {_export_queries(opened, release, folder or Path('exports') / 'queries', licence or [])}")
+            return
         release_id = validation.resolve_release(opened, release)
         licences = validation.parse_licences(licence or [], opened, release_id)
         target = folder or Path("exports") / f"{release or release_id}-{trainer.value}"
         form = MessageForm(arguments, calls)
         written = storage_export.export(opened, release_id, target, trainer.value, form=form, licences=licences)
         print_text(f"wrote {written}")
+
+
+def _export_queries(store: Store, run: str | None, folder: Path, licence: list[str]) -> Path:
+    from storage.releases.export_queries import export_queries
+
+    return export_queries(store, folder, validation.resolve_curation(store, run), licences=validation.split_licences(licence))
 
 
 @app.command(rich_help_panel="Store")

@@ -40,9 +40,9 @@ def run_name(flow: str, config: Config, *, files: Sequence[str] | None = None, p
     return f"{flow} {config.store.parent.name} · {_count(len(config.train.cascade), 'stage')}"
 
 
-def curation_name(files: Sequence[str], rows: int, tasks: int) -> str:
-    """The name of a curation of these files; of the generated queries if there are none. rows: read. tasks: kept."""
-    return f"curate {list_sources(files)} · {short_count(rows)} -> {short_count(tasks)}"
+def curation_name(files: Sequence[str], rows: int, kept: int) -> str:
+    """The name of a curation of these files; of the generated queries if there are none. rows: read. kept: of them."""
+    return f"curate {list_sources(files)} · {short_count(rows)} -> {short_count(kept)}"
 
 
 def rename_run(name: str) -> None:

@@ -31,11 +31,12 @@ _UNREAD = "are no request that a tool can carry out"
 _SPARE = "were not needed beside those"
 _WHY_DROPPED = {
     **dict.fromkeys(("exact", "near", "equal", "semantic"), _REPEATS),
-    **dict.fromkeys(("rules", "ground", "quality"), _UNREAD),
+    **dict.fromkeys(("rules", "ground", "quality", "topics"), _UNREAD),
     "contamination": "are close to held-out questions",
     **dict.fromkeys(("pool", "coverage", "admission"), _SPARE),
 }
 """Step of the funnel -> why it drops a row, in words."""
+_TOPICS_SHOWN = 3
 _HELD_OUT = {"eval_in": "held-out tasks", "eval_out": "held-out tasks with needs that training does not have"}
 
 
@@ -113,7 +114,23 @@ def _curation(store: Store) -> list[str]:
         dropped[_WHY_DROPPED.get(step, "failed another check")] += count
     reasons = ", ".join(f"{count:,} {why}" for why, count in dropped.most_common() if count)
     share = f" (1 in {rows / kept:,.0f})" if 0 < kept < rows else ""
-    return [f"Queries: {kept:,} kept of {rows:,}{share}. Of the others, {reasons}." if reasons else f"Queries: {kept:,} kept of {rows:,}."]
+    counted = f"Queries: {kept:,} kept of {rows:,}{share}. Of the others, {reasons}." if reasons else f"Queries: {kept:,} kept of {rows:,}."
+    return [counted, *_topics(store)]
+
+
+def _topics(store: Store) -> list[str]:
+    """What was kept that no world reads."""
+    found = store.query(
+        f"""SELECT topic, count(*) AS queries FROM frames
+            WHERE status = 'ungrounded' AND run = {LATEST_RUN.format(table="funnel")} GROUP BY topic ORDER BY queries DESC, topic"""
+    )
+    if found.is_empty():
+        return []
+    few = ", ".join(f"“{topic}”" for topic in found["topic"].head(_TOPICS_SHOWN))
+    return [
+        f"No world reads {found['queries'].sum():,} of those kept: they are no tasks, but queries taken evenly from {found.height:,} "
+        f"topics, long and conditional ones first ({few}{' ...' if found.height > _TOPICS_SHOWN else ''})."
+    ]
 
 
 def _training(store: Store) -> list[str]:
@@ -201,7 +218,8 @@ def _commands(store: Store, settings: Config, steps: Sequence[str]) -> list[tupl
         one = _first(store, f"SELECT query_id FROM verdicts WHERE kept AND run = {LATEST_RUN.format(table='funnel')} ORDER BY 1 LIMIT 1")
         has_conversations = _first(store, "SELECT trajectory_id FROM trajectories WHERE accepted LIMIT 1") is not None
         then = ("train on them", f"headrace train {here}") if has_conversations else ("conversations", f"headrace synthesize {here}")
-        return [*([("why this one", f"headrace explain {one} {here}")] if one else []), then]
+        export = [("export them", f"headrace export --queries {here} --out queries/")] if _topics(store) else []
+        return [*([("why this one", f"headrace explain {one} {here}")] if one else []), *export, then]
     if "tag" in steps and promoted:
         return [("more of what it fails at", f"headrace synthesize --focus failures {here}")]
     return []

@@ -8,6 +8,7 @@ lineage. It returns plain values that print well on 80 columns. Each kind has a 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -87,7 +88,9 @@ def _explain_query(store: Store, node: str) -> Facts:
     facts += [(f"verdict of {verdict['run']}", _verdict(store, verdict)) for verdict in verdicts]
     for frame in rows_of(store, "SELECT * FROM frames WHERE query_id = ? ORDER BY run", node):
         facts += _frame_facts(frame)
-    return facts
+    stored = row_of(store, "SELECT fields FROM query_fields WHERE query_id = ? ORDER BY run LIMIT 1", node)
+    own = {key: value for key, value in json.loads(stored["fields"]).items() if value != query["text"]} if stored else {}
+    return [*facts, ("other columns", "\n".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in own.items()))]
 
 
 def _verdict(store: Store, verdict: dict[str, Any]) -> str:
@@ -118,6 +121,7 @@ def _frame_facts(frame: dict[str, Any]) -> Facts:
     ]
     return [
         *(understood if frame["frame_id"] else [("understood as", "nothing that a world here executes")]),
+        ("topic", frame["topic"] or ""),
         ("about", frame["leaf"] or ""),
         ("difficulty", difficulty_text(frame) if frame["difficulty"] is not None else ""),
         ("measured level", str(frame["level"]) if frame["level"] != frame["difficulty"] and frame["level"] is not None else ""),

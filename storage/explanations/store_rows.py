@@ -72,4 +72,5 @@ def interval_text(row: Mapping[str, Any]) -> str:
 
 
 def difficulty_text(row: Mapping[str, Any]) -> str:
-    return f"{row['difficulty']} (tool load {row['s_tool']}, chain depth {row['s_chain']}, constraints {row['s_constraints']})"
+    by = ", guessed by cues in its words" if row.get("difficulty_by") == "cues" else ""
+    return f"{row['difficulty']} (tool load {row['s_tool']}, chain depth {row['s_chain']}, constraints {row['s_constraints']}{by})"

@@ -56,7 +56,8 @@ def card(
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[JSON]]) -> str:
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[JSON]]) -> str:
+    """A table of Markdown."""
     lines = [" | ".join(head), " | ".join("---" for _ in head)]
     lines += [" | ".join(str(cell).replace("|", "\\|").replace("\n", " ") for cell in row) for row in rows]
     return "\n".join(f"| {line} |" for line in lines)
@@ -87,7 +88,7 @@ def _split_table(splits: Mapping[str, Sequence[ReleasedItem]], manifest: Mapping
         languages = ", ".join(f"{language} {n}" for language, n in sorted(Counter(setting.language for setting in settings).items()))
         shown = ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items()))
         rows.append((split, len(items), shown, len(tasks), shares, worlds, languages))
-    return _table(("split", "items", "kinds", "tasks", "origins", "worlds", "languages"), rows)
+    return markdown_table(("split", "items", "kinds", "tasks", "origins", "worlds", "languages"), rows)
 
 
 def _left_out(splits: Mapping[str, Sequence[ReleasedItem]], manifest: Mapping[str, Any]) -> str:
@@ -101,7 +102,7 @@ def _difficulty_table(splits: Mapping[str, Sequence[ReleasedItem]]) -> str:
     for split, items in splits.items():
         counts = Counter({item.task.id: item.task.difficulty for item in items if item.task}.values())
         rows.append((split, *(counts[level] for level in levels)))
-    return _table(("split", *map(str, levels)), rows)
+    return markdown_table(("split", *map(str, levels)), rows)
 
 
 def _certainty(store: Store, release_id: str, manifest: Mapping[str, Any]) -> str:
@@ -112,7 +113,7 @@ def _certainty(store: Store, release_id: str, manifest: Mapping[str, Any]) -> st
     ).rows()
     return (
         "## Certainty\n\nTasks by what a probe of the policy made of them, by the thresholds of their first tagging; once for each k.\n\n"
-        + _table(("split", "policy", "region", "tasks"), rows)
+        + markdown_table(("split", "policy", "region", "tasks"), rows)
         if rows
         else ""
     )
@@ -128,7 +129,7 @@ def _funnel(store: Store, release_id: str) -> str:
         f"SELECT run, step, rows_in, kept, dropped, reasons FROM funnel WHERE run IN {_RUNS_SQL} ORDER BY run, position", [release_id] * 2
     ).rows()
     return (
-        "## Funnel\n\nHow the raw queries were sifted.\n\n" + _table(("run", "step", "rows in", "kept", "dropped", "reasons"), rows)
+        "## Funnel\n\nHow the raw queries were sifted.\n\n" + markdown_table(("run", "step", "rows in", "kept", "dropped", "reasons"), rows)
         if rows
         else ""
     )
@@ -147,7 +148,7 @@ def _diversity(store: Store, release_id: str) -> str:
     ).rows()
     return (
         "## Diversity\n\nOf all accepted trajectories of the runs that its blueprints came from, last round.\n\n"
-        + _table(("run", "metric", "value", "n"), rows)
+        + markdown_table(("run", "metric", "value", "n"), rows)
         if rows
         else ""
     )
@@ -186,9 +187,9 @@ def _licences(store: Store, release_id: str, licences: Mapping[str, str]) -> str
         text += f" Not of Headrace, their licence {UNSTATED}: the worlds and tools of {', '.join(user_domains)}."
     if general:
         text += f" Not of Headrace, their licence {UNSTATED}: general conversations ({', '.join(general)})."
-    return text + (" Raw queries came from:\n\n" + _table(("source", "tasks", "licence"), rows) if rows else "")
+    return text + (" Raw queries came from:\n\n" + markdown_table(("source", "tasks", "licence"), rows) if rows else "")
 
 
 def _hashes(release_id: str, manifest: Mapping[str, Any], files: Mapping[str, str]) -> str:
     rows = [("release", release_id), *((f"split {split}", described["hash"]) for split, described in manifest["splits"].items())]
-    return _table(("what", "SHA-256"), [*rows, *files.items()]) + "\n\n`sha256sum -c SHA256SUMS` checks the files."
+    return markdown_table(("what", "SHA-256"), [*rows, *files.items()]) + "\n\n`sha256sum -c SHA256SUMS` checks the files."

@@ -38,8 +38,18 @@ class Difficulty:
 
 def score_shape(shape: Shape, constraints: int, *, has_conflict: bool, names_a_tool: bool) -> Difficulty:
     """The rating of a non-empty plan shape with this many checkable constraints."""
-    s_tool = min(4, len(set(shape.tools))) + (not names_a_tool)
-    s_chain = min(5, 1 + bisect_left(_CALL_BINS, len(shape.calls)) + (shape.depth >= DEEP_CHAIN))
+    is_deep = shape.depth >= DEEP_CHAIN
+    return score_counts(
+        len(set(shape.tools)), len(shape.calls), constraints, has_conflict=has_conflict, is_deep=is_deep, names_a_tool=names_a_tool
+    )
+
+
+def score_counts(
+    tools: int, calls: int, constraints: int, *, has_conflict: bool, is_deep: bool = False, names_a_tool: bool = True
+) -> Difficulty:
+    """The rating of so many distinct tools, calls and constraints; is_deep: the longest chain of dependent calls is at least DEEP_CHAIN."""
+    s_tool = min(4, tools) + (not names_a_tool)
+    s_chain = min(5, 1 + bisect_left(_CALL_BINS, calls) + is_deep)
     s_constraints = min(5, 1 + bisect_left(_CONSTRAINT_BINS, constraints) + has_conflict)
     return _difficulty_of(s_tool, s_chain, s_constraints)
 

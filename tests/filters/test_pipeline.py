@@ -162,7 +162,7 @@ def without(*names: str) -> tuple[Any, ...]:
         (with_step(replace(WORDS, needs=("frame_id",)), "rules"), "step words needs the column frame_id, which no step before it adds"),
         (without("taxonomy"), "step pool needs the column leaf, which no step before it adds"),
         (without("near"), "there is no step near, by which later runs are compared with this one"),
-        (without("tool_match"), "the tables of the store need the column cluster_id, which no step adds"),
+        (without("tool_match"), "step topics needs the column tools_near, which no step before it adds"),
         (without("combination_counts"), "step pool uses the survey combination_counts, which is not before it"),
         (with_step(replace(WORDS, name="rules"), "near"), "two steps are called rules"),
         (with_step(WORDS, "coverage"), "step words stands after a whole step"),

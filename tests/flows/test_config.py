@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flows.config import Config, read, recall, remember
+from flows.config import Config, read, recall, remember, settle_ungrounded
 from storage.errors import BadInput
 from storage.record_rows import tasks_frame
 from storage.records import Language
@@ -17,6 +17,7 @@ from synth.clusters.business_clusters import ClusterConfig, cluster_tools
 from synth.tasks.split import STANDARD
 from synth.worlds import WORLDS
 from synth.worlds.stored_worlds import worlds_frame
+from tests.storage.conftest import build_sample
 
 LIBRARY = Path("synth/worlds/library")
 
@@ -115,3 +116,13 @@ def test_drills_outside_the_worlds_of_the_store_are_refused(tmp_path: Path) -> N
     remember(make_config(tmp_path / "s", synthesize={"worlds": ["banking"]}), "synthesize")
     with pytest.raises(BadInput, match=r"in banking, but synthesize\.drills: 'retail' is not among worlds"):
         recall(make_config(tmp_path / "s", synthesize={"drills": {"retail": 5}}))
+
+
+def test_queries_without_a_world_are_kept_of_files_that_are_named_until_there_are_conversations(tmp_path: Path) -> None:
+    fresh, settled = make_config(tmp_path / "fresh"), make_config(build_sample(tmp_path / "sample").store.root)
+    assert [settle_ungrounded(config, files).curate.ungrounded for config in (fresh, settled) for files in (["log.csv"], [])] == [
+        *(True, False, False, False)
+    ]
+    for word in (True, False):
+        named = make_config(tmp_path / "fresh", curate={"ungrounded": word})
+        assert settle_ungrounded(named, ["log.csv"]).curate.ungrounded is word

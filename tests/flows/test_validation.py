@@ -11,12 +11,14 @@ import pytest
 
 from filters.funnel import FunnelConfig
 from filters.steps.selection.contamination import HeldOutFile
+from flows import validation
 from flows.config import Config, for_curation, remember
 from flows.validation import check_language, resolve_query_id, set_synthesis_options
 from storage.configurations import read_configurations
 from storage.errors import BadInput
 from storage.store import Store, part_id
 from synth.writing.new_spec import new_spec
+from tests.storage.conftest import build_sample
 
 
 def test_each_world_that_is_named_gets_tasks_and_a_range_gets_none(tmp_path: Path) -> None:
@@ -28,6 +30,16 @@ def test_each_world_that_is_named_gets_tasks_and_a_range_gets_none(tmp_path: Pat
 
     assert [name.partition("@")[0] for name in drills] == ["tool_library", "banking"]
     assert set(drills.values()) == {3}, "of five, rounded up"
+
+
+def test_licences_are_pairs_and_a_curation_may_be_begun(tmp_path: Path) -> None:
+    store = build_sample(tmp_path / "store").store
+    assert validation.split_licences(["a.csv=MIT", "b=c=d"]) == {"a.csv": "MIT", "b": "c=d"}
+    assert [validation.resolve_curation(store, name) for name in (None, "run-1", "run")] == [None, "run-1", "run-1"]
+    with pytest.raises(BadInput, match="no such curation; it has run-1"):
+        validation.resolve_curation(store, "second")
+    with pytest.raises(BadInput, match="leave out --format"):
+        validation.refuse_options_of_messages("verl", "parallel", "object")
 
 
 def test_a_training_in_a_language_that_no_world_speaks_is_refused_where_it_is_set(tmp_path: Path) -> None:
@@ -48,7 +60,7 @@ def test_the_store_remembers_the_languages_that_its_worlds_speak(tmp_path: Path)
 
 
 def curated(**said: Any) -> FunnelConfig:
-    nothing: dict[str, Any] = {"column": None, "keep": None, "held_out": [], "ungrounded": False, "strict": False, "new": False}
+    nothing: dict[str, Any] = {"column": None, "keep": None, "held_out": [], "ungrounded": None, "strict": False, "new": False}
     return for_curation(Config(), **(nothing | said)).curate
 
 

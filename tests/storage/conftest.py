@@ -159,6 +159,11 @@ def funnel_parts(store: Store, run: str = RUN, n: int = 1) -> list[Part]:
     ]
 
 
+def fields_of(query: int) -> dict[str, Any]:
+    """The columns that a kept query has in its file."""
+    return {"text": QUERIES[query], "ticket": 100 + query, "tags": ["vip"], "paid": query > 0, "price": None}
+
+
 def index_parts(store: Store) -> list[Part]:
     """What a run leaves for later ones: a segment of one row, and a taxonomy."""
     segment, files = {"segment": "segment-1", "recipe": "recipe-1", "position": 0}, '[["c0ffee", "log.txt", 1]]'
@@ -183,6 +188,7 @@ def index_parts(store: Store) -> list[Part]:
             "contaminated",
             {"run": RUN, "query_id": "q-5", "held_out": "exam", "held_out_row": 3, "found_by": "near", "similarity": 0.9},
         ),
+        write(store, "query_fields", *({"run": RUN, "query_id": f"q-{row}", "fields": json.dumps(fields_of(row))} for row in (0, 4))),
         write(store, "nearness", {"run": RUN, "held_out": "exam", "found_by": "near", "bin_from": 0.9, "rows": 1}),
         write(store, "taxonomies", {"position": 0, "taxonomy_id": "taxonomy-1", "origin": "built in", "tree": "{}", "statistics": "{}"}),
     ]

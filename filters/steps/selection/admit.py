@@ -166,7 +166,7 @@ def step(rows: pl.DataFrame, inputs: Inputs, context: Context) -> pl.DataFrame:
     specs = pl.Series("task", [tasks[row].model_dump_json() if row in tasks else None for row in framed["row"]], dtype=pl.String)
     refused = [None if row in tasks else admission.refused.get(row, "not_needed") for row in framed["row"]]
     tried = framed.select("row", specs, pl.Series("reason", refused, dtype=pl.String))
-    others = fill(rows.filter(~is_framed), inputs.config.keep - len(tasks), inputs.config)
+    others = fill(rows.filter(~is_framed), inputs.config.keep - len(tasks))
     decided = pl.concat([tried, others.select("row", pl.lit(None, pl.String).alias("task"), "reason")])
     return rows.select("row").join(decided, on="row", how="left", maintain_order="left")
 
@@ -180,7 +180,7 @@ STEP = WholeStep(
     name="admission",
     needs=(
         *("text", "language", "world", "intent", "slots", "difficulty"),
-        *("frame_id", "leaf", "level", "peers", "stratum_rank"),
+        *("frame_id", "leaf", "level", "stratum_rank", "topic", "topic_rows"),
     ),
     adds=("task",),
     reasons=("*",),

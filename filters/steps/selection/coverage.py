@@ -12,8 +12,9 @@ outliers of the stratum come last, because k-center would choose them first.
 
 With `focus`, levels are measured where there is data, and the intents at which the last policy fails (`synth/run/failure_targeting.py`)
 weigh up to twice as much in the share of their leaf and in the turns of intents. Quotas of strata and the order of tiers do not change.
-Rows without a frame have one stratum a leaf, with the same quotas; they are kept if admission makes fewer tasks than the target. k-center
-costs rows times selected rows, so it runs on one intent at a time, and on parts of a large intent. The result is deterministic.
+Rows without a frame are kept if admission makes fewer tasks than the target. The pool takes one row of each pattern
+(`filters/requests/patterns.py`) before the second of any; the shortlist takes rows evenly over topics, in the order of `rank_topics.py`.
+k-center costs rows times selected rows, so it runs on one intent at a time, and on parts of a large intent. The result is deterministic.
 
 This module does not encode or execute anything (`admit.py` does).
 """
@@ -26,9 +27,11 @@ from typing import TypeVar, cast
 
 import numpy as np
 import polars as pl
+import polars_hash  # noqa: F401  (registers `nchash`)
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
+from filters.requests.patterns import patterns
 from filters.step import Context, WholeStep
 from filters.steps.quality import is_odd
 from filters.steps.selection.encode import vectors_of
@@ -47,6 +50,8 @@ _IN_RESERVE = 2
 """Rows of a stratum without a quota that may replace rows of others."""
 _SPREAD = 2_654_435_761
 """Factor of row numbers: rows sorted by the product modulo 2^32 come from all parts of the log."""
+_LEAST_TOPIC = 3
+"""Rows of the log from which a topic has an equal share; smaller ones are kept last."""
 _LEAF_COLUMNS = ("leaf", "len", "rare", "size", "turns", "extra", "at")
 PART = 5000
 """Most rows that one k-center run compares."""
@@ -191,17 +196,20 @@ def pool(
 
     Half of `pool_rows` is for rows with a frame, half for rows without one; what one half does not need goes to the other. Each stratum of
     rows with a frame gives its first rows, in proportion to its quota. A stratum without a quota gives up to `_IN_RESERVE` rows beyond
-    `pool_rows`, because they may replace rows of other strata. The rows without a frame come from the whole log.
+    `pool_rows`, because they may replace rows of other strata. The rows without a frame come from the whole log, the first of every
+    pattern before the second of any.
 
     Adds these columns:
-        tier: Int8, 0 for the rarest; 0 without a frame.
-        peers: UInt32, rows of the same stratum, tier and intent; without a frame, rows of the leaf.
+        tier: Int8, 0 for the rarest; null without a frame.
+        peers: UInt32, rows of the same stratum, tier and intent; null without a frame.
         extra: Float64, what the row's intent gets beyond its quota, as a share of the quota.
         leaf_rows: UInt32, rows of the leaf that have a frame, or that have none, like this row.
+        pattern: String, the words of a row without a frame; null with one.
+        pattern_rows: UInt32, rows of the pattern.
 
     Args:
-        rows: columns row, frame_id, leaf, language, residue, world, intent, quality, level, asked (rows of the log, duplicates included,
-            that share the combination of intent, slot names and plan shape).
+        rows: columns row, text, frame_id, leaf, language, residue, world, intent, quality, level, masked, asked (rows of the log,
+            duplicates included, that share the combination of intent, slot names and plan shape).
         log_rows: number of rows of the log. The ends of the tiers are for a million rows, and grow in proportion in a larger log.
         urgency: by world and intent, in [0, 1], how urgent its rows are for the last policy; 0 for an intent that is missing.
     """
@@ -209,7 +217,9 @@ def pool(
     rows = rows.with_columns(leaf_rows=pl.len().over("leaf", pl.col("frame_id").is_null()).cast(pl.UInt32))
     rows = _with_extra(rows, urgency or {}, config)
     framed, strange = _assign_tiers(rows.filter(is_framed), config, max(1.0, log_rows / 1_000_000)), rows.filter(~is_framed)
-    strange = strange.with_columns(tier=pl.lit(0, pl.Int8), peers=pl.len().over("leaf"))
+    strange = strange.with_columns(patterns(strange["masked"], strange["text"])).with_columns(
+        pattern_rows=pl.len().over("pattern").cast(pl.UInt32)
+    )
     room = _fill_quotas({True: 1.0, False: 1.0}, {True: framed.height, False: strange.height}, config.pool_rows)
     chosen_rows = []
     strata = _strata(framed)
@@ -219,11 +229,12 @@ def pool(
     for stratum in sorted(strata):
         ordered = strata[stratum].sort("tier", pl.col("quality").neg(), "row")
         chosen_rows.append(_interleave(ordered, allotment[stratum]).head(counts.get(stratum, _IN_RESERVE))["row"])
-    leaves = dict(strange.group_by("leaf").len().sort("leaf").iter_rows())
-    leaf_targets = leaf_quotas(leaves, leaves, room.get(False, 0), _floor(room.get(False, 0), config))
     ordered = strange.sort(pl.col("row").cast(pl.UInt64) * _SPREAD % (1 << 32))
-    chosen_rows.append(ordered.filter(pl.int_range(pl.len()).over("leaf") < pl.col("leaf").replace_strict(leaf_targets, default=0))["row"])
-    marks = pl.concat([part.select("row", "tier", pl.col("peers").cast(pl.UInt32)) for part in (framed, strange)])
+    first_of_pattern = ordered.sort(pl.int_range(pl.len()).over("pattern"), maintain_order=True)
+    chosen_rows.append(first_of_pattern.head(room.get(False, 0))["row"])
+    marks = pl.concat(
+        [framed.select("row", "tier", pl.col("peers").cast(pl.UInt32)), strange.select("row", "pattern", "pattern_rows")], how="diagonal"
+    )
     return rows.join(marks, on="row", how="left", maintain_order="left").with_columns(
         reason=pl.when(~pl.col("row").is_in(pl.concat(chosen_rows).implode())).then(pl.lit("not_pooled"))
     )
@@ -233,7 +244,7 @@ def shortlist(rows: pl.DataFrame, vectors: Vectors, config: CoverageConfig) -> p
     """Adds stratum_rank (Int32, from 0 within a stratum) to the rows of the shortlist; all others get the reason `not_shortlisted`.
 
     Args:
-        rows: remaining rows of the pool, with the columns that `pool` reads and adds.
+        rows: remaining rows of the pool, with the columns that `pool` reads and adds, and those of `rank_topics.py`.
         vectors: of the rows' texts, unit rows [n, d].
     """
     placed = rows.with_row_index("place")
@@ -246,27 +257,41 @@ def shortlist(rows: pl.DataFrame, vectors: Vectors, config: CoverageConfig) -> p
         size = math.ceil(targets.get(stratum, _IN_RESERVE) * config.shortlist)
         ordered = _spread(strata[stratum], vectors, ["tier", "world", "intent"], size, config.outliers)
         ranked.append(_interleave(ordered, allotment[stratum]).head(size))
-    for leaf, count in _leaf_rows(placed.filter(~is_framed), config.keep, config).items():
-        ranked.append(_spread(placed.filter(~is_framed, leaf=leaf), vectors, ["leaf"], count, config.outliers).head(count))
     ranks = [one.with_row_index("stratum_rank").select("row", pl.col("stratum_rank").cast(pl.Int32)) for one in ranked]
+    ranks.append(_first_of_topics(rows.filter(~is_framed), "topic_rank", config.keep).select("row", stratum_rank="topic_rank"))
     empty = pl.DataFrame(schema={"row": rows.schema["row"], "stratum_rank": pl.Int32})
     return rows.join(pl.concat([empty, *ranks]), on="row", how="left", maintain_order="left").with_columns(
         reason=pl.when(pl.col("stratum_rank").is_null()).then(pl.lit("not_shortlisted"))
     )
 
 
-def fill(rows: pl.DataFrame, count: int, config: CoverageConfig) -> pl.DataFrame:
-    """Rows of the shortlist without a frame, after admission: keeps the first rows of every leaf, `count` in all; others are
-    `not_needed`."""
-    counts = _leaf_rows(rows, count, config)
-    is_kept = pl.col("stratum_rank") < pl.col("leaf").replace_strict(counts, default=0, return_dtype=pl.Int64)
-    return rows.with_columns(reason=pl.when(~is_kept).then(pl.lit("not_needed")))
+def fill(rows: pl.DataFrame, count: int) -> pl.DataFrame:
+    """Rows of the shortlist without a frame, after admission: keeps the first rows of every topic, `count` in all; others are
+    `not_needed`. Columns row, topic, topic_rows, stratum_rank."""
+    kept = _first_of_topics(rows, "stratum_rank", count)["row"]
+    return rows.with_columns(reason=pl.when(~pl.col("row").is_in(kept.implode())).then(pl.lit("not_needed")))
 
 
-def _leaf_rows(rows: pl.DataFrame, total: int, config: CoverageConfig) -> dict[str, int]:
-    leaves = rows.group_by("leaf").agg(pl.col("peers").first(), pl.len()).sort("leaf")
-    sizes, available = dict(zip(leaves["leaf"], leaves["peers"], strict=True)), dict(zip(leaves["leaf"], leaves["len"], strict=True))
-    return leaf_quotas(sizes, available, total, _floor(total, config))
+def topic_quotas(rows: pl.DataFrame, total: int) -> dict[str, int]:
+    """Rows of each topic to take, as even as there are rows; they add up to `total` unless there are fewer. Which topics get one more is
+    drawn by a hash of their names, so large topics are not preferred. Topics with fewer than `_LEAST_TOPIC` rows of the log share what the
+    others leave.
+
+    rows: columns topic, topic_rows (rows of the log).
+    """
+    drawn = pl.col("topic").nchash.xxh3_64()  # type: ignore[attr-defined]
+    sizes = rows.group_by("topic").agg(pl.col("topic_rows").first(), pl.len()).sort(drawn, "topic")
+    available = dict(sizes.select("topic", "len").iter_rows())
+    granted: dict[str, int] = {}
+    for is_large in (True, False):
+        topics = sizes.filter((pl.col("topic_rows") >= _LEAST_TOPIC) == is_large)["topic"]
+        granted |= _share_evenly({topic: available[topic] for topic in topics}, total - sum(granted.values()))
+    return granted
+
+
+def _first_of_topics(rows: pl.DataFrame, rank: str, total: int) -> pl.DataFrame:
+    quota = pl.col("topic").replace_strict(topic_quotas(rows, total), default=0, return_dtype=pl.Int64)
+    return rows.filter(pl.col(rank) < quota)
 
 
 def _with_extra(rows: pl.DataFrame, urgency: Mapping[tuple[str, str], float], config: CoverageConfig) -> pl.DataFrame:
@@ -379,6 +404,18 @@ def _fill_quotas(shares: Mapping[Key, float], available: Mapping[Key, int], tota
     return {key: count for key, count in granted.items() if count}
 
 
+def _share_evenly(available: Mapping[str, int], total: int) -> dict[str, int]:
+    """`total` in equal parts, none beyond what is available; the first get one more."""
+    granted, left = dict.fromkeys(available, 0), min(total, sum(available.values()))
+    while left:
+        open_keys = [key for key in available if available[key] > granted[key]]
+        share = max(1, left // len(open_keys))
+        for key in open_keys[:left]:
+            granted[key] += min(share, available[key] - granted[key])
+        left = min(total, sum(available.values())) - sum(granted.values())
+    return granted
+
+
 def _largest_remainder(shares: Mapping[Key, float], total: int) -> dict[Key, int]:
     """Whole numbers in proportion to the shares that add up to `total`; ties go to the first."""
     scale = total / sum(shares.values())
@@ -397,7 +434,7 @@ STEP = WholeStep(
     name="coverage",
     needs=(
         *("frame_id", "leaf", "language", "world", "intent", "level"),
-        *("tier", "peers", "extra", "leaf_rows", "vector"),
+        *("tier", "peers", "extra", "leaf_rows", "vector", "topic", "topic_rows", "topic_rank"),
     ),
     adds=("stratum_rank",),
     reasons=("not_shortlisted",),

@@ -6,6 +6,7 @@ The executor encodes chunks of texts and writes their vectors to the workspace, 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -27,21 +28,25 @@ def vectors_of(rows: pl.DataFrame) -> Vectors:
 
 
 def step(rows: pl.DataFrame, config: EncoderConfig, context: Context) -> pl.DataFrame:
-    texts = rows["norm"].to_list()
-    chunks = [(start, texts[start : start + _AT_ONCE]) for start in range(0, len(texts), _AT_ONCE)]
-    with ThreadPoolExecutor(os.cpu_count() or 1) as threads, threadpool_limits(1, "blas"):
-        executor = threads if config.server else None  # the server's key is in no other process's environment
-        context.each("encode", partial(_encode, work=context.work, config=config), chunks, executor=executor)
-    pieces = [context.work.array(f"vectors-{start}") for start, _ in chunks]
-    vectors = np.concatenate(pieces) if pieces else np.empty((0, 1), np.float32)
+    vectors = encode_texts(rows["norm"].to_list(), config, context)
     return rows.with_columns(pl.Series("vector", vectors, pl.Array(pl.Float32, vectors.shape[1])), reason=pl.lit(None, pl.String))
 
 
-def _encode(chunk: tuple[int, list[str]], work: Workspace, config: EncoderConfig) -> None:
-    """Writes the vectors of texts as `vectors-<number of the first>`."""
+def encode_texts(texts: Sequence[str], config: EncoderConfig, context: Context, name: str = "vectors") -> Vectors:
+    """The vectors of texts [n, d] by the run's executor; chunks lie in the workspace as `<name>-<number of the first>`."""
+    chunks = [(start, list(texts[start : start + _AT_ONCE])) for start in range(0, len(texts), _AT_ONCE)]
+    with ThreadPoolExecutor(os.cpu_count() or 1) as threads, threadpool_limits(1, "blas"):
+        executor = threads if config.server else None  # the server's key is in no other process's environment
+        context.each("encode", partial(_encode, work=context.work, config=config, name=name), chunks, executor=executor)
+    pieces = [context.work.array(f"{name}-{start}") for start, _ in chunks]
+    return np.concatenate(pieces) if pieces else np.empty((0, 1), np.float32)
+
+
+def _encode(chunk: tuple[int, list[str]], work: Workspace, config: EncoderConfig, name: str) -> None:
+    """Writes the vectors of texts as `<name>-<number of the first>`."""
     start, texts = chunk
-    if not work.has_array(f"vectors-{start}"):
-        work.write_array(f"vectors-{start}", encoder(config)(texts))
+    if not work.has_array(f"{name}-{start}"):
+        work.write_array(f"{name}-{start}", encoder(config)(texts))
 
 
 STEP = WholeStep(

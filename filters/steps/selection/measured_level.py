@@ -34,7 +34,7 @@ def with_level(rows: pl.DataFrame, evidence: pl.DataFrame | None) -> pl.DataFram
 
     evidence: as of `read_evidence`; None: every level is the static difficulty.
     """
-    level = pl.col("difficulty").cast(pl.Int8)
+    level = pl.when(pl.col("intent").is_not_null()).then(pl.col("difficulty").cast(pl.Int8))
     if evidence is None:
         return rows.with_columns(level=level)
     asked = rows.select("row", "world", "slots", "difficulty", name="intent", intent=pl.format("{}/{}", "world", "intent")).filter(

@@ -56,8 +56,11 @@ def _parts(inputs: Inputs) -> Sequence[Part]:
 
 STEP = WholeStep(
     name="pool",
-    needs=("frame_id", "leaf", "language", "residue", "world", "intent", "slots", "quality", "difficulty", "combination"),
-    adds=("level", "asked", "tier", "peers", "extra", "leaf_rows"),
+    needs=(
+        *("frame_id", "leaf", "language", "residue", "world", "intent", "slots", "quality", "difficulty", "combination"),
+        *("text", "masked"),
+    ),
+    adds=("level", "asked", "tier", "peers", "extra", "leaf_rows", "pattern", "pattern_rows"),
     reasons=("not_pooled",),
     config=CoverageConfig,
     load=load,

@@ -28,7 +28,7 @@ def step(rows: pl.DataFrame, inputs: tuple[Reach, ReachConfig], _: Context) -> p
 STEP = WholeStep(
     name="tool_match",
     needs=("ungrounded", "vector"),
-    adds=("cluster_id", "tool_id", "nearness", "ungrounded"),
+    adds=("cluster_id", "tool_id", "nearness", "tools_near", "ungrounded"),
     config=ReachConfig,
     load=load,
     made_by=lambda inputs: (inputs[0].content_hash,),

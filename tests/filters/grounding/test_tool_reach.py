@@ -125,6 +125,8 @@ def test_rows_keep_their_order_and_what_they_hold(reach: Reach) -> None:
 
     assert found.select("row", "norm").equals(rows.select("row", "norm"))
     assert found["tool_id"].to_list() == ["clinic.get_patient", None, "chess.chess_best_move"]
+    near = (reach.vectors @ vectors_of(reach, "clinic.get_patient").T >= CONFIG.near).sum()
+    assert found["tools_near"].to_list()[:2] == [min(near, 4), None] and near >= 1
     assert found.schema == {
         "row": pl.UInt32,
         "ungrounded": pl.String,
@@ -132,6 +134,7 @@ def test_rows_keep_their_order_and_what_they_hold(reach: Reach) -> None:
         "cluster_id": pl.String,
         "tool_id": pl.String,
         "nearness": pl.Float64,
+        "tools_near": pl.Int64,
         "reason": pl.String,
     }
     assert step(rows[:0], reach.vectors[:0], reach, CONFIG).schema == found.schema

@@ -14,10 +14,19 @@ def reasons(texts: list[str], config: RulesConfig | None = None) -> list[str | N
 
 
 REFUSED = {
-    "keyboard_mash": ["asdfghjkl", "sdkjfhskdjfh", "qwer asdf zxcv", "aaaaaaaaaaaaaaaa", "kjhkjhkjh jkhkjh", "哈哈哈哈哈哈哈"],
-    "no_words": ["!!!???", "12345", "12 34 56", "..."],
+    "keyboard_mash": [
+        "asdfghjkl",
+        "sdkjfhskdjfh",
+        "qwer asdf zxcv",
+        "aaaaaaaaaaaaaaaa",
+        "kjhkjhkjh jkhkjh",
+        "hello dfkgj",
+        "asdfgh",
+        "哈哈哈哈哈哈哈",
+    ],
+    "no_words": ["hello 12345", "!!!???", "12345", "12 34 56", "..."],
     "language": ["привет как дела сегодня", "近くのカフェを教えてください"],
-    "too_short": ["cafe", "x y", "店"],
+    "too_short": ["hi, cafe", "x y", "店"],
     "too_long": ["find a cafe " * 300],
     "only_link": ["https://example.com/a?b=c", "www.example.com/find-a-cafe"],
     "only_personal_data": ["bob@example.com", "13812345678 bob@example.com"],
@@ -31,6 +40,9 @@ REFUSED = {
         "讲个笑话",
         "Good morning!!",
         "test test test",
+        "Hello tehre. hi",
+        "thanky ou so much",
+        "gooood morning",
     ],
 }
 KEPT = [
@@ -41,6 +53,9 @@ KEPT = [
         "thanks, please cancel order o17",
         "hello, find a hotel",
         "你好，帮我找个酒店",
+        "Hi, can you change my flight",
+        "Hi there can i get a refund, thanks a lot",
+        "i want pizza",
     ),
     *(
         "pleaseeeeeeee find a cafe",

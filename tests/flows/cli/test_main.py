@@ -290,8 +290,10 @@ def test_the_plan_of_a_file_counts_its_rows(here: Path) -> None:
     Path("q.txt").write_text("where is my order\nbook a table\n")
     Path("c.yaml").write_text("curate: {keep_one_in: 2}\n")
     few = CliRunner().invoke(app, ["curate", "q.txt", "--dry-run"]).output
-    assert "2 rows, a verdict on each; up to 2 tasks kept" in few and " 0 s" in few, few
-    assert "one task kept" in CliRunner().invoke(app, ["curate", "q.txt", "--config", "c.yaml", "--dry-run"]).output
+    assert "2 rows, a verdict on each; up to 2 queries kept, as tasks where a world executes them" in " ".join(few.split()), few
+    tasks = CliRunner().invoke(app, ["curate", "q.txt", "--grounded", "--dry-run"]).output
+    assert "2 rows, a verdict on each; up to 2 tasks kept" in tasks and " 0 s" in tasks, tasks
+    assert "one query kept" in CliRunner().invoke(app, ["curate", "q.txt", "--config", "c.yaml", "--dry-run"]).output
     generated = CliRunner().invoke(app, ["curate", "--config", "c.yaml", "--dry-run"]).output
     assert "1,000,000 rows, a verdict on each; up to 500,000 tasks kept" in generated
 

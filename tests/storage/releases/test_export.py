@@ -9,7 +9,8 @@ import pytest
 
 from storage.errors import BadInput, HeadraceError
 from storage.records import Task
-from storage.releases.export import CHECKSUMS, export
+from storage.releases.export import export
+from storage.releases.export_folder import CHECKSUMS
 from storage.releases.release import ReleaseItem, make_release
 from storage.store import Store
 from tests.storage.conftest import EXPERTS, TASKS, build_sample, funnel_parts, write

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from filters.step import alive
 from filters.steps.selection import coverage
-from filters.steps.selection.coverage import QUOTAS, CoverageConfig, fill, k_center, leaf_quotas, pool, quotas, shortlist
+from filters.steps.selection.coverage import QUOTAS, CoverageConfig, fill, k_center, leaf_quotas, pool, quotas, shortlist, topic_quotas
 
 
 def vectors_of(texts) -> np.ndarray:
@@ -31,6 +31,8 @@ def haystack(common: int = 400, rare: int = 40) -> pl.DataFrame:
             "frame_id": [f"frame{index}" for index in range(total)],
             "leaf": "retail.shopping",
             "norm": [f"query {index}" for index in range(total)],
+            "text": "query",
+            "masked": pl.Series([None] * total, dtype=pl.String),
             "language": "en",
             "residue": "",
             "world": "retail",
@@ -52,6 +54,8 @@ def shuffled_vectors(sizes: dict[str, int]) -> pl.DataFrame:
         {
             "row": pl.Series(range(10_000, 10_000 + len(leaves)), dtype=pl.UInt32),
             "norm": [f"stranger {index}" for index in range(len(leaves))],
+            "text": "stranger",
+            "masked": [leaves[index] for index in order],
             "leaf": [leaves[index] for index in order],
             "language": "en",
             "quality": 0.5,
@@ -61,8 +65,14 @@ def shuffled_vectors(sizes: dict[str, int]) -> pl.DataFrame:
 
 def step(rows: pl.DataFrame, config: CoverageConfig, encode=vectors_of) -> pl.DataFrame:
     """The pool, and the shortlist that is drawn from it."""
-    chosen = alive(pool(rows, config))
+    chosen = with_topics(alive(pool(rows, config)))
     return shortlist(chosen, encode(chosen["norm"].to_list()), config)
+
+
+def with_topics(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows, their pattern as topic where they have no frame."""
+    rank = pl.int_range(pl.len(), dtype=pl.Int32).over("pattern")
+    return rows.with_columns(topic="pattern", topic_rows="pattern_rows", topic_rank=rank)
 
 
 def test_strata_without_a_quota_hold_rows_in_reserve():
@@ -240,25 +250,42 @@ def test_leaf_quotas_are_square_roots():
 
 
 def test_rows_without_a_frame_are_kept_to_the_target():
-    """Given 900, 100 and 2 rows of three leaves, then the shortlist is as long as the target, a leaf's share the square root of its rows,
-    and what admission leaves open is filled by the same rule."""
-    rows = shuffled_vectors({"big": 900, "small": 100, "tiny": 2})
+    """Given 900, 100, 3 and 1 rows of four topics, then the pool has rows of each, the shortlist is as long as the target and even over
+    topics with three rows or more, and what admission leaves open is filled by the same rule."""
+    rows = shuffled_vectors({"big": 900, "small": 100, "tiny": 3, "stray": 1})
     config = CoverageConfig(keep=40, max_encoded=200)
-    chosen = alive(pool(rows, config))
-    assert chosen.height == 200
+    chosen = with_topics(alive(pool(rows, config)))
+    assert chosen.height == 200 and chosen["leaf"].n_unique() == 4
     ranked = alive(shortlist(chosen, vectors_of(chosen["norm"]), config))
-    assert dict(ranked.group_by("leaf").len().iter_rows()) == {"big": 29, "small": 10, "tiny": 1}
+    counts = dict(ranked.group_by("topic").len().iter_rows())
+    assert counts.pop("tiny") == 3 and "stray" not in counts and sorted(counts.values()) == [18, 19]
     for wanted in (0, 10, 40, 100):
-        assert alive(fill(ranked, wanted, config)).height == min(wanted, 40)
-    ten = alive(fill(ranked, 10, config))
-    assert dict(ten.group_by("leaf").len().iter_rows()) == {"big": 7, "small": 2, "tiny": 1}
-    assert ten.filter(leaf="big")["stratum_rank"].sort().to_list() == list(range(7))
+        assert alive(fill(ranked, wanted)).height == min(wanted, 40)
+    ten = alive(fill(ranked, 10))
+    assert sorted(dict(ten.group_by("topic").len().iter_rows()).values()) == [3, 3, 4]
+    assert all(sorted(group["stratum_rank"]) == list(range(group.height)) for _, group in ten.group_by("topic"))
+
+
+@given(st.dictionaries(st.text(max_size=3), st.tuples(st.integers(1, 9), st.integers(1, 9)), max_size=9), st.integers(0, 60))
+def test_topics_get_equal_shares_and_strays_what_is_left(topics, total):
+    rows = pl.DataFrame(
+        [(topic, max(size, rows)) for topic, (rows, size) in topics.items() for _ in range(rows)],
+        schema={"topic": pl.String, "topic_rows": pl.Int64},
+        orient="row",
+    )
+    granted = topic_quotas(rows, total)
+    assert sum(granted.values()) == min(total, rows.height)
+    large = {topic: rows for topic, (rows, size) in topics.items() if max(size, rows) >= 3}
+    full = max((granted.get(topic, 0) for topic in large), default=0)
+    assert all(granted.get(topic, 0) in (full, full - 1) or granted.get(topic, 0) == count for topic, count in large.items())
+    if any(granted.get(topic, 0) for topic in topics if topic not in large):
+        assert all(granted[topic] == count for topic, count in large.items())
 
 
 def test_rows_with_and_without_a_frame_share_the_pool():
     """Given few rows with a frame and many without, then the pool is full, and each has half of it or all that it has."""
     rows = pl.concat([haystack(60, 1), shuffled_vectors({"big": 500})], how="diagonal_relaxed")
-    chosen = alive(pool(rows, CoverageConfig(keep=10, max_encoded=200)))
+    chosen = with_topics(alive(pool(rows, CoverageConfig(keep=10, max_encoded=200))))
     assert chosen["frame_id"].is_not_null().sum() == 61 and chosen.height == 200
     ranked = shortlist(chosen, vectors_of(chosen["norm"]), CoverageConfig(keep=10))
     assert ranked.filter(pl.col("frame_id").is_null())["stratum_rank"].drop_nulls().len() == 10
@@ -282,7 +309,7 @@ def of_intents(sizes: dict[str, int], *, has_own_leaves: bool) -> pl.DataFrame:
 
 
 def drawn(rows: pl.DataFrame, config: CoverageConfig, urgency: dict[str, float]) -> pl.DataFrame:
-    chosen = alive(pool(rows, config, 0, {("retail", intent): value for intent, value in urgency.items()}))
+    chosen = with_topics(alive(pool(rows, config, 0, {("retail", intent): value for intent, value in urgency.items()})))
     return alive(shortlist(chosen, vectors_of(chosen["norm"]), config)).sort("stratum_rank")
 
 
