@@ -25,7 +25,7 @@ SLOW_MARKS := slow or server or docker or ray or vllm or e2e
 help:  ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1\t/' | expand -t 14
 
-run: .venv/.ready-run  ## set up, then the whole pipeline on sample data (about 6 minutes on 2 idle cores)
+run: .venv/.ready-run  ## set up, then the whole pipeline on sample data (about 4 minutes on 2 idle cores)
 	$(BIN)/headrace run --config configs/sample.yaml
 
 test: dev lint  ## set up, then every check and test

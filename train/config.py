@@ -88,7 +88,7 @@ class CascadeConfig(BaseModel):
     )
     max_difficulty: int = Field(3, ge=-1, le=5, description="Highest static difficulty of a task that is used.")
     language: Language = Field("en", description="Language in which siblings of a task are worded.")
-    expert_budget: int = Field(480, ge=1, description="Conversations that the seed SFT uses, of both kinds.")
+    expert_budget: int = Field(960, ge=1, description="Conversations that the seed SFT uses, of both kinds.")
     synthesised_share: float = Field(
         0.5,
         ge=0,
@@ -97,10 +97,10 @@ class CascadeConfig(BaseModel):
         "they are too few. The others are experts of single tasks.",
     )
     experts: ExpertsConfig = Field(default_factory=ExpertsConfig, description="Who makes the experts, and what that may cost.")
-    probe_tasks: int = Field(720, ge=1, description="Tasks on which certainty is measured.")
+    probe_tasks: int = Field(480, ge=1, description="Tasks on which certainty is measured.")
     draws: DrawsConfig = Field(default_factory=DrawsConfig, description="How often each of these tasks is rolled out.")
-    eval_tasks: int = Field(120, ge=1, description="Held-out tasks of known needs (eval_in), on which policies are measured and gated.")
-    eval_out_tasks: int = Field(120, ge=1, description="Held-out tasks of needs that no policy was trained on (eval_out); only reported.")
+    eval_tasks: int = Field(240, ge=1, description="Held-out tasks of known needs (eval_in), on which policies are measured and gated.")
+    eval_out_tasks: int = Field(60, ge=1, description="Held-out tasks of needs that no policy was trained on (eval_out); only reported.")
     answer_tokens: int | None = Field(
         None,
         ge=1,

@@ -22,6 +22,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+if __name__ == "__main__":
+    from synth.gc_paused import collect_seldom
+
+    collect_seldom()  # before the large libraries below are imported
+
 from filters.code_hash import code_hash
 from storage.errors import BadInput, HeadraceError
 from storage.files import disk_errors, replace_atomically, sync_dir, sync_file

@@ -81,9 +81,9 @@ class RLStage(RLSettings, _Place):
 Stage = SFTStage | RLStage
 
 DEFAULT: tuple[Stage, ...] = (
-    SFTStage(name="sft1", algorithm="sft", split="seed", parent=None, max_steps=250, plateau_window=25),
-    SFTStage(name="sft2", algorithm="sft", split="second", parent="sft1", max_steps=150, learning_rate=1e-3),
-    RLStage(name="rl", algorithm="rl", split="rl", parent="sft2"),
+    SFTStage(name="sft1", algorithm="sft", split="seed", parent=None, max_steps=220, plateau_window=25),
+    SFTStage(name="sft2", algorithm="sft", split="second", parent="sft1", max_steps=60, learning_rate=1e-3),
+    RLStage(name="rl", algorithm="rl", split="rl", parent="sft2", max_steps=120),
 )
 """Seed SFT until the loss is flat; a short second SFT with a low learning rate, to keep entropy for RL; RL on fresh siblings."""
 

@@ -22,6 +22,7 @@ from flows.cli import chat, clusters, compare_policies, curate, measure_policy, 
 from flows.cli import config as cli_config
 from flows.cli.shared import ConfigFile, Debug, DryRunOfTraining, Families, ReadStore, StoreFolder, Verbose, print_notes, run_or_plan
 from flows.cli.terminal import OneLineErrors, handle_errors, out, print_text
+from synth.gc_paused import collect_seldom
 
 if TYPE_CHECKING:
     from storage.explanations.explain_conversation import FailedCheck
@@ -52,6 +53,7 @@ app.add_typer(worlds.app, name="worlds", rich_help_panel="Operations")
 
 def main() -> None:
     """Entry point of the `headrace` script."""
+    collect_seldom()
     try:
         app()
     except SystemExit as ended:

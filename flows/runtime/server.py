@@ -29,6 +29,7 @@ from pathlib import Path
 
 from flows.runtime.locks import Busy, call_when_released, is_held, lock
 from storage.errors import BadInput, HeadraceError
+from synth.gc_paused import collect_seldom
 
 START_TIMEOUT_S = 240.0
 STOP_TIMEOUT_S = 20.0
@@ -246,4 +247,5 @@ def _shut_down(address: Path, stop: threading.Event) -> None:
 
 
 if __name__ == "__main__":
+    collect_seldom()
     serve(Path(sys.argv[1]), int(sys.argv[2]))

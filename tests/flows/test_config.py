@@ -102,7 +102,7 @@ def test_without_a_file_a_measurement_has_the_settings_of_the_last_training(tmp_
     remember(make_config(tmp_path / "s", train={"worlds": ["retail"], "eval_tasks": 8, "stages": [{"name": "rl", "skip": True}]}), "train")
     bare = recall(make_config(tmp_path / "s"), is_bare=True).train
     assert (bare.worlds, bare.eval_tasks, [stage.name for stage in bare.cascade]) == (("retail",), 8, ["sft1", "sft2"])
-    assert recall(make_config(tmp_path / "s", train={"seed": 1})).train.eval_tasks == 120
+    assert recall(make_config(tmp_path / "s", train={"seed": 1})).train.eval_tasks == 240
 
 
 def test_a_world_of_the_store_is_named_by_its_domain_without_its_file(tmp_path: Path, own_world: str) -> None:

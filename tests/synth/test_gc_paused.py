@@ -1,6 +1,8 @@
 """Garbage collection is as it was, whatever happens meanwhile."""
 
 import gc
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -58,3 +60,9 @@ def test_it_is_as_it_was_where_one_leaves_while_another_comes(monkeypatch: pytes
     first_left.set()
     second.join()
     assert gc.isenabled()
+
+
+def test_a_process_collects_seldom() -> None:
+    program = "import gc\nfrom synth.gc_paused import collect_seldom\ncollect_seldom()\nprint(gc.get_threshold()[0], gc.isenabled())"
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert shown == "50000 True\n"
