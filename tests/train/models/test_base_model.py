@@ -244,7 +244,7 @@ def test_a_dry_run_of_eight_billion_weights_on_eight_gpus_says_memory_and_time(t
         cluster = {"address": "http://head:8265", "gpus_per_node": 8, "sharding": sharding}
         train = {"model": str(folder), "backend": "ray", "cluster": cluster, "stages": [sft]}
         rows = {row["step"]: row for row in plan(Config.model_validate({"store": tmp_path / "store", "train": train}), ["train"]).rows}
-        assert rows["model"]["what"].endswith("8,190.7 M parameters, window 40,960 tokens") and rows["sft1"]["about"] == "45 min"
+        assert rows["model"]["what"].endswith("8,190.7 M parameters, window 40,960 tokens") and rows["sft1"]["about"] == "39 min"
         held[sharding] = float(rows["sft1"]["what"].partition("about ")[2].partition(" GiB a GPU")[0])
     assert held["none"] > 122 and held["fsdp"] == pytest.approx(held["none"] - 122.1 * 7 / 8, abs=1)
     assert "without rollouts" in rows["rl"]["what"] and not (tmp_path / "store").exists()
