@@ -42,10 +42,10 @@ class Id:
 
 
 IDS = {
-    "trajectory": Id(MINE, "SELECT trajectory_id FROM trajectories ORDER BY 1 LIMIT 1"),
+    "trajectory": Id(MINE, "SELECT trajectory_id FROM trajectories WHERE accepted ORDER BY 1 LIMIT 1"),
     "task": Id(MINE, "SELECT task_id FROM tasks ORDER BY 1 LIMIT 1"),
     "blueprint": Id(MINE, "SELECT blueprint_id FROM blueprints ORDER BY 1 LIMIT 1"),
-    "rejected": Id(MINE, "SELECT blueprint_id FROM decisions WHERE status <> 'accepted' ORDER BY 1 LIMIT 1"),
+    "calibration": Id(MINE, "SELECT trajectory_id FROM trajectories WHERE NOT accepted ORDER BY 1 LIMIT 1"),
     "failed": Id(MINE, "SELECT rollout_id FROM rollouts WHERE reward = 0 ORDER BY 1 LIMIT 1"),
     "policy": Id(MINE, "SELECT policy_id FROM policies JOIN parts USING (part_id) ORDER BY committed_at DESC LIMIT 1"),
     "release": Id(MINE, "SELECT release_id FROM releases ORDER BY 1 LIMIT 1"),
@@ -64,7 +64,7 @@ STEPS: tuple[Step, ...] = (
     Step("which keys are there", "headrace config", says=("expert_budget", "learning_rate")),
     Step("is the sample's file right", "headrace config check configs/sample.yaml"),
     Step("my file with a typing error", "headrace config check {files}/typo.yaml", status=2, says=("eval_task", "eval_tasks")),
-    Step("my file without a key", "headrace config check {files}/empty.yaml", says=("empty|sets no key",)),
+    Step("my file without a key", "headrace config check {files}/empty.yaml", status=2, says=("empty|sets no key",)),
     Step("what would the sample cost", "headrace run --dry-run", says=("sft1", "funnel|curate", "[0-9] (s|min)")),
     # ---- a small run of everything ----
     Step(
@@ -103,7 +103,12 @@ STEPS: tuple[Step, ...] = (
         status=2,
         says=("extension_limit", "worlds check"),
     ),
-    Step("try its tools", "printf 'task\\nquit\\n' | headrace worlds try {files}/bike_hire.yaml", never=("[\u4e00-\u9fff]",)),
+    Step(
+        "a task in it, and its plan",
+        "printf 'task\\nsolve\\nquit\\n' | headrace worlds try {files}/bike_hire.yaml",
+        says=("difficulty", "= "),
+        never=("[\u4e00-\u9fff]",),
+    ),
     Step(
         "what would 200 conversations cost",
         f"headrace synthesize --world {{files}}/bike_hire.yaml --n 200 --store {MINE} --dry-run",
@@ -119,7 +124,7 @@ STEPS: tuple[Step, ...] = (
     ),
     Step("look at one", f"headrace explain {{trajectory}} --store {MINE}", says=("user", "assistant")),
     Step("its plan", f"headrace explain {{blueprint}} --store {MINE}"),
-    Step("one that was not accepted", f"headrace explain {{rejected}} --store {MINE}"),
+    Step("one that was not accepted", f"headrace explain {{calibration}} --store {MINE}", says=("not accepted: ",)),
     Step("a task", f"headrace explain {{task}} --store {MINE}"),
     Step("what came of a conversation", f"headrace lineage {{trajectory}} --store {MINE}"),
     Step("an id with a typing error", f"headrace explain trajectry-00 --store {MINE}", status=2),
@@ -151,7 +156,7 @@ STEPS: tuple[Step, ...] = (
         is_first_product=True,
     ),
     Step("one question as JSON", f'{_CHAT} --say "When do the stations close?" --json', says=('"',)),
-    Step("which tasks can it do", f"headrace tag --store {MINE} --config {{files}}/small.yaml", says=("certain|mastered|reach",)),
+    Step("which tasks can it do", f"headrace tag --store {MINE} --config {{files}}/small.yaml", says=("always", "never")),
     Step("measure it again", f"headrace evaluate --policy latest --store {MINE} --config {{files}}/small.yaml", says=("acts",)),
     Step("is the last stage better than the first", f"headrace compare sft1 rl --store {MINE}", says=("95",)),
     Step("a rollout that failed", f"headrace explain {{failed}} --store {MINE}", says=("check|expected",)),

@@ -5,6 +5,7 @@ The end of a file's name gives its format and compression. Local files are opene
 
 from __future__ import annotations
 
+import difflib
 import glob
 import io
 import lzma
@@ -141,9 +142,15 @@ def _on_disk(name: str) -> list[str]:
     if Path(name).exists():
         return [name]
     if not glob.has_magic(name):
-        raise BadInput(f"{name}: no such file")
+        raise BadInput(f"{name}: no such file{_near_name(Path(name))}")
     paths = sorted(path for path in glob.glob(name, recursive=True) if not Path(path).is_dir())  # noqa: PTH207 (absolute, or not)
     return paths or _nothing(name)
+
+
+def _near_name(path: Path) -> str:
+    names = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
+    near = difflib.get_close_matches(path.name, names, n=1)
+    return f"; did you mean {path.with_name(near[0])}?" if near else ""
 
 
 def _on_server(name: str) -> list[str]:

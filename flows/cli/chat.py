@@ -322,8 +322,11 @@ class _TerminalDisplay:
         _print_line(f"  ({calls}, {data['tokens']} tokens, {data['seconds']:.2f} s)", "dim")
 
     def _task(self, data: Mapping[str, Any]) -> None:
-        _print_line(f"[{data['intent']}, difficulty {data['difficulty']}] {data['request']}", "bold")
-        _print_line("in a fresh world; expected calls (other ways to the same result count too):", "dim")
+        from storage.explanations.store_rows import difficulty_in_words
+
+        _print_line(f"[{data['intent']}, difficulty {difficulty_in_words(data['difficulty'])}] {data['request']}", "bold")
+        expected = "expected calls (other ways to the same result count too)" if data["calls"] else "no call is expected, and this answer"
+        _print_line(f"in a fresh world; {expected}:", "dim")
         for call in data["calls"]:
             _print_line(f"  > {call['name']} {json.dumps(call['arguments'], ensure_ascii=False)}", "dim")
         _print_line(f"  = {data['answer']}", "dim")

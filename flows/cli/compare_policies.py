@@ -195,10 +195,16 @@ def _parts(comparison: Comparison) -> Iterator[tuple[str, list[Difference]]]:
 def _table(title: str, differences: Sequence[Difference], first: str, second: str) -> Table:
     from flows.summaries.summary_tables import Table
     from storage.conversation import mode_in_words
+    from storage.explanations.store_rows import difficulty_in_words
 
     rows = []
     for difference in differences:
-        name = {"by": difference.facet, "value": mode_in_words(difference.value) if difference.facet == "mode" else difference.value}
+        value = difference.value
+        if difference.facet == "mode":
+            value = mode_in_words(value)
+        elif difference.facet == "difficulty":
+            value = difficulty_in_words(int(value))
+        name = {"by": difference.facet, "value": value}
         if difference.facet == "all":
             name = {"held out": difference.use, "decoding": difference.decoding}
         interval = difference.interval

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows import validation
-from flows.cli.shared import ConfigFile, Debug, DryRun, Families, FocusOn, StoreFolder, Verbose, print_focus, print_notes, run_or_plan
+from flows.cli.shared import ConfigFile, Debug, DryRun, Families, FocusOn, StoreFolder, Verbose, print_focus, run_or_plan
 from flows.cli.terminal import handle_errors
 
 if TYPE_CHECKING:
@@ -122,5 +122,4 @@ def _run(settings: Config, files: list[str], ray: str | None, dry_run: bool, ver
         rows = None
     steps = ("curate",) if sources else ("haystack", "curate")
     keys = ("funnel", "difficulty")
-    result = run_or_plan("curate:curate", settings, dry_run, steps, keys, verbose=verbose, rows=rows, files=sources, ray=ray)
-    print_notes(result["notes"] if result else ())
+    run_or_plan("curate:curate", settings, dry_run, steps, keys, verbose=verbose, rows=rows, files=sources, ray=ray)

@@ -20,7 +20,7 @@ from rich.markup import escape
 from flows import validation
 from flows.cli import chat, clusters, compare_policies, curate, measure_policy, render, synthesize, taxonomy, worlds
 from flows.cli import config as cli_config
-from flows.cli.shared import ConfigFile, Debug, DryRunOfTraining, Families, ReadStore, StoreFolder, Verbose, print_notes, run_or_plan
+from flows.cli.shared import ConfigFile, Debug, DryRunOfTraining, Families, ReadStore, StoreFolder, Verbose, run_or_plan
 from flows.cli.terminal import OneLineErrors, handle_errors, out, print_text
 from synth.gc_paused import collect_seldom
 
@@ -95,7 +95,7 @@ def run(
             validation.check_role_engines(settings.synthesize.roles)
             validation.check_funnel_engines(settings)
             validation.check_backends(settings)
-        result = run_or_plan(
+        run_or_plan(
             "pipeline:pipeline",
             settings,
             dry_run,
@@ -103,7 +103,6 @@ def run(
             verbose=verbose,
             keep_ui=ui,
         )
-        print_notes((*result["synthesize"]["notes"], *result["synthesize"]["alarms"], *result["curate"]["notes"]) if result else ())
 
 
 app.command(rich_help_panel="Pipeline")(synthesize.synthesize)
@@ -208,19 +207,20 @@ def export(
     """
     with handle_errors(debug):
         from storage.releases import export as storage_export
+        from storage.releases.export_folder import describe_export
         from storage.releases.export_rows import MessageForm
 
         opened = validation.open_store(config, store)
         if queries:
             validation.refuse_options_of_messages(trainer.value, calls, arguments)
-            print_text(f"wrote {_export_queries(opened, release, folder or Path('exports') / 'queries', licence or [])}")
+            print_text(describe_export(_export_queries(opened, release, folder or Path("exports") / "queries", licence or [])))
             return
         release_id = validation.resolve_release(opened, release)
         licences = validation.parse_licences(licence or [], opened, release_id)
         target = folder or Path("exports") / f"{release or release_id}-{trainer.value}"
         form = MessageForm(arguments, calls)
         written = storage_export.export(opened, release_id, target, trainer.value, form=form, licences=licences)
-        print_text(f"wrote {written}")
+        print_text(describe_export(written))
 
 
 def _export_queries(store: Store, run: str | None, folder: Path, licence: list[str]) -> Path:

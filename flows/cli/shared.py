@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -103,7 +103,9 @@ def run_or_plan(
     from flows.runtime.run_flow import run_flow
 
     def show(result: Any, link: str) -> None:
-        print_results(settings, link, steps, keys if verbose else None, policy=result.get("policy"))
+        is_new = result.get("run", "") is not None
+        notes = list_notes(result)
+        print_results(settings, link, steps if is_new else (), keys if verbose else None, notes=notes, policy=result.get("policy"))
 
     if len(planned.rows) > 1:
         print_table(planned, out)
@@ -132,10 +134,10 @@ def list_worlds(settings: Config, steps: Iterable[str]) -> list[str]:
     return [conversations] * ("synthesize" in steps) + [tasks] * bool({"train", "tag", "evaluate"} & set(steps))
 
 
-def print_notes(notes: Iterable[str]) -> None:
-    """Print the notes of a flow: what it could not do, and why it stopped early."""
-    for note in notes:
-        print_text(note, style="yellow")
+def list_notes(result: Mapping[str, Any]) -> list[str]:
+    """The notes and alarms of a flow's result, and of the results of its steps: what it could not do, and why it stopped early."""
+    results = [result, *(part for part in result.values() if isinstance(part, Mapping))]
+    return [note for one in results for key in ("notes", "alarms") for note in one.get(key, ())]
 
 
 def print_focus(step: str, settings: Config) -> None:
@@ -149,10 +151,19 @@ def print_focus(step: str, settings: Config) -> None:
         print_table(table, out)
 
 
-def print_results(settings: Config, link: str, steps: Sequence[str], keys: Sequence[str] | None, *, policy: str | None = None) -> None:
+def print_results(
+    settings: Config,
+    link: str,
+    steps: Sequence[str],
+    keys: Sequence[str] | None,
+    *,
+    notes: Sequence[str] = (),
+    policy: str | None = None,
+) -> None:
     """Print what came out of these steps in sentences, the commands that come next, and where everything is.
 
     keys: keys of the tables to print before; empty: all; None: no table.
+    notes: printed after the sentences.
     policy: id of the policy that was measured.
     """
     from flows.summaries.endings import ending
@@ -170,13 +181,17 @@ def print_results(settings: Config, link: str, steps: Sequence[str], keys: Seque
     out.print()
     for sentence in last.sentences:
         out.print(sentence, markup=False, highlight=False)
+    for note in notes:
+        print_text(note, style="yellow")
     out.print()
-    for what, command in last.commands:
-        print_text(f"{what:<12} {command}")
+    places = list(last.commands)
     if settings.report.exists():
-        print_text(f"{'the report':<12} {settings.report}")
-    print_text(f"{'the store':<12} {settings.store}  (content hash {store.content_hash()[:16]})")
+        places.append(("the report", f"{settings.report}"))
+    places.append(("the store", f"{settings.store}  (content hash {store.content_hash()[:16]})"))
     if keys is not None and (not keys or "certainty" in keys):
-        print_text(f"{'the tags':<12} {tags_command(settings.store)}")
+        places.append(("the tags", tags_command(settings.store)))
     if link:
-        print_text(f"{'Prefect run':<12} {link}", style="dim")
+        places.append(("Prefect run", link))
+    width = max(len(what) for what, _ in places)
+    for what, place in places:
+        print_text(f"{what:<{width}}  {place}", style="dim" if place == link else "")

@@ -20,7 +20,6 @@ from flows.cli.shared import (
     UsdPerMillion,
     Verbose,
     print_focus,
-    print_notes,
     run_or_plan,
 )
 from flows.cli.terminal import handle_errors, out, print_text
@@ -132,8 +131,7 @@ def _run(settings: Config, preview: int | None, dry_run: bool, verbose: bool) ->
         _print_preview(_run_preview(settings, preview), has_price=any(settings.synthesize.roles.usd_per_million))
         return
     keys = ("rounds", "outcomes", "diversity")
-    result = run_or_plan("synthesize:synthesize", settings, dry_run, ("synthesize",), keys, verbose=verbose)
-    print_notes((*result["notes"], *result["alarms"]) if result else ())
+    run_or_plan("synthesize:synthesize", settings, dry_run, ("synthesize",), keys, verbose=verbose)
 
 
 def _run_preview(settings: Config, proposals: int) -> Preview:

@@ -23,10 +23,11 @@ HELP = """  tools                      all tools
   state [ENTITY [ID]]        the state of the world
   changes                    differences from the start
   intents                    the intents of the world
-  ask [INTENT] [en|zh]       draw a task and show its request; then `solve` runs the expert plan
+  task [INTENT] [en|zh]      draw a task and show its request; then `solve` runs the expert plan
   snapshot, restore          save the state, restore it
   seed N                     a fresh world of another seed
-  quit                       leave; /quit, exit and Ctrl-D leave too"""
+  quit                       leave; exit and Ctrl-D leave too
+A command may begin with a slash, as in `headrace chat`."""
 LEAVE = ("quit", "exit", "/quit", "/exit")
 """Lines that leave a chat or a world's prompt, in upper or lower case. The end of the input (Ctrl-D) leaves too."""
 Need = tuple[str, frozenset[str]]
@@ -54,7 +55,7 @@ class WorldSession:
             "state": self._state,
             "changes": self._changes,
             "intents": self._intents,
-            "ask": self._ask,
+            "task": self._draw,
             "solve": self._solve,
             "snapshot": self._snapshot,
             "restore": self._restore,
@@ -67,7 +68,7 @@ class WorldSession:
 
     def handle(self, line: str) -> bool:
         """Execute a line. Returns False to leave."""
-        word, _, rest = line.strip().partition(" ")
+        word, _, rest = line.strip().removeprefix("/").partition(" ")
         if line.strip().lower() in LEAVE:
             return False
         if word in self._commands:
@@ -167,7 +168,7 @@ class WorldSession:
             calls = " > ".join(intent.shape(frozenset(slot.name for slot in intent.slots if slot.is_required)).tools)
             self.say(f"{name}: {calls or ('refused' if intent.refusal else 'answered')}{f' ({intent.refusal})' if intent.refusal else ''}")
 
-    def _ask(self, rest: list[str]) -> None:
+    def _draw(self, rest: list[str]) -> None:
         from synth.sandbox import SandboxError
         from synth.tasks.solver import NotAdmitted
         from synth.worlds.declarative.languages import LANGUAGE_NAMES
@@ -196,7 +197,7 @@ class WorldSession:
 
     def _solve(self, rest: list[str]) -> None:
         if self.task is None:
-            self.say("there is no task; use `ask` first")
+            self.say("there is no task; use `task` first")
             return
         self.world.reset(self.seed)
         for call in self.task.plan.calls:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from flows.config import Config
 from flows.summaries.summary_tables import Table
+from storage.conversation import mode_in_words
 from storage.store import Store
 from synth.blueprints.blueprint import Bands
 from synth.blueprints.cell import Cell
@@ -58,7 +59,7 @@ def synthesis_focus_tables(config: Config) -> list[Table]:
 
     focus_tables = [table(focus.by_domain(), lambda cell: cell.domain, "domain", str)]
     if bands is not None:
-        focus_tables.append(table(focus.by_mode(bands), lambda cell: (cell.family, cell.band), "modes and complexity", ", ".join))
+        focus_tables.append(table(focus.by_mode(bands), lambda cell: (cell.family, cell.band), "modes and complexity", _cell_text))
     return focus_tables
 
 
@@ -79,6 +80,11 @@ def curation_focus_tables(config: Config) -> list[Table]:
     if len(stats) > _SHOWN:
         rows.append({"intent": f"{len(stats) - _SHOWN:,} others"} | _BLANK | {"quota": ""})
     return [Table("focus", f"Focus of the curation, by failures of {focus.policy_id}", rows)]
+
+
+def _cell_text(cell: tuple[str, str]) -> str:
+    family, band = cell
+    return f"{mode_in_words(family)}; {band}"
 
 
 def _bands(store: Store) -> Bands | None:

@@ -17,6 +17,7 @@ from storage.explanations.store_rows import (
     Details,
     Facts,
     count_by,
+    difficulty_in_words,
     difficulty_text,
     failed_names,
     outcome_text,
@@ -102,7 +103,7 @@ def _task_origin(store: Store, task: Mapping[str, Any]) -> Facts:
         facts.append(("from blueprint", task["blueprint_id"]))
     frame = row_of(store, _RATED, task["frame_id"])
     is_rated = frame and frame["difficulty"] == task["difficulty"]
-    facts.append(("difficulty", difficulty_text(frame) if frame and is_rated else f"{task['difficulty']}"))
+    facts.append(("difficulty", difficulty_text(frame) if frame and is_rated else difficulty_in_words(task["difficulty"])))
     facts.append(("division", f"{task['division']}, by hash of its frame {task['frame_id']}; used for {task['use']}"))
     return facts
 

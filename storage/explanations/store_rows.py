@@ -71,6 +71,11 @@ def interval_text(row: Mapping[str, Any]) -> str:
     return f" [{row['low']:.3f}, {row['high']:.3f}]" if row["low"] is not None else ""
 
 
+def difficulty_in_words(level: int) -> str:
+    """A level of static difficulty, -1 to 5; the two without a call are explained."""
+    return {-1: "-1 (to be refused)", 0: "0 (no call is needed)"}.get(level, f"{level}")
+
+
 def difficulty_text(row: Mapping[str, Any]) -> str:
     by = ", guessed by cues in its words" if row.get("difficulty_by") == "cues" else ""
     return f"{row['difficulty']} (tool load {row['s_tool']}, chain depth {row['s_chain']}, constraints {row['s_constraints']}{by})"

@@ -17,6 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
+
 from storage.errors import BadInput
 from storage.files import disk_errors, sync_dir, sync_file
 
@@ -27,6 +29,13 @@ _MARK = "headrace_export"
 _DRAFT, _OLD = ".tmp-", ".tmp-old-"
 _DRAFT_LIFE_S = 86_400.0
 """A draft without changes for this time belongs to a killed export."""
+
+
+def describe_export(folder: Path) -> str:
+    """For the user: the Parquet files of an export with their rows, and where to read on."""
+    rows = {path.stem: pq.read_metadata(path).num_rows for path in sorted(folder.glob("*.parquet"))}
+    counted = ", ".join(f"{name} ({count:,} row{'' if count == 1 else 's'})" for name, count in rows.items())
+    return f"wrote {folder}: {counted}, each as JSONL and Parquet; README.md there shows how to load them"
 
 
 def write_export(

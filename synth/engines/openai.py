@@ -230,6 +230,8 @@ class OpenAIEngine:
 
     async def _check(self, tools: bool, traced: bool) -> None:
         url, model = self._server.url, self.config.model
+        if url.rstrip("/") == BASE_URL and not os.environ.get("OPENAI_API_KEY"):
+            raise BadInput(f"{self.name} at {url}: a key is required; set OPENAI_API_KEY, or OPENAI_BASE_URL for another server")
         try:
             served = {one["id"]: one for one in (await self._server.get("models"))["data"]}
             if model not in served:

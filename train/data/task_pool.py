@@ -104,7 +104,13 @@ def check_tasks(store: Store, *, worlds: Sequence[str], max_difficulty: int) -> 
     """
     easiest = dict(store.query("SELECT world, min(difficulty) FROM tasks GROUP BY world ORDER BY world").iter_rows())
     if not easiest:
-        raise BadInput(f"{store.root} holds no tasks yet: curate or synthesize first")
+        kept = store.query("SELECT count(DISTINCT query_id) FROM verdicts WHERE kept").item()
+        why = (
+            f": no world executes its {kept:,} curated queries; synthesize conversations first"
+            if kept
+            else " yet: curate or synthesize first"
+        )
+        raise BadInput(f"{store.root} holds no tasks{why}")
     here = [difficulty for world, difficulty in easiest.items() if world in worlds]
     if not here:
         raise BadInput(

@@ -119,6 +119,8 @@ def test_a_wrong_column_is_refused_with_the_nearest(tmp_path: Path, kind: str) -
 
 def test_missing_empty_and_strange_files_are_refused(tmp_path: Path) -> None:
     refused(tmp_path / "no.csv", "no such file")
+    (tmp_path / "tickets.csv").write_text("text\nhi\n")
+    refused(tmp_path / "ticekts.csv", "no such file; did you mean", "tickets.csv?")
     refused(tmp_path, "not a file")
     for name, content, words in [
         ("log.txt", b"", "empty"),

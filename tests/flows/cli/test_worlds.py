@@ -72,7 +72,7 @@ def test_a_library_world_is_copied_with_its_comments_under_the_name_of_the_file(
 def test_a_world_of_one_language_is_tried_in_it(tmp_path: Path) -> None:
     path = tmp_path / "my.yaml"
     run_worlds("new", str(path), "--languages", "en")
-    output = run_worlds("try", str(path), stdin="ask zh\nask\nquit\n")
+    output = run_worlds("try", str(path), stdin="task zh\n/task\nquit\n")
     assert "no request of tool_library" in output
     assert "its `languages` are en" in output
     assert output.isascii()
@@ -111,7 +111,7 @@ def test_a_world_can_be_tried_from_a_pipe(spec: Path) -> None:
         "help renew_loan",
         "get_loan loan=l001",
         'get_loan {"loan": "l001"}',
-        "ask return_tool",
+        "task return_tool",
         "solve",
         "changes",
         "snapshot",
@@ -130,5 +130,5 @@ def test_a_world_can_be_tried_from_a_pipe(spec: Path) -> None:
 
 def test_any_world_can_be_tried_and_an_unknown_one_is_refused() -> None:
     assert "order (100)" in run_worlds("try", "retail", stdin="state\nask zh\nsolve\n")
-    assert "[" in run_worlds("try", "gen-7", stdin="ask zh\nsolve\n")
+    assert "[" in run_worlds("try", "gen-7", stdin="task zh\nsolve\n")
     assert "no world is called 'bankin'; did you mean 'banking'?" in " ".join(run_worlds("try", "bankin", code=2).split())

@@ -49,12 +49,12 @@ def test_a_change_is_shown_undone_and_gone_in_another_seed() -> None:
 
 
 def test_a_drawn_task_is_solved_by_its_plan() -> None:
-    (asked,) = said("ask close_order")
+    (asked,) = said("task close_order")
     assert asked.startswith("[close_order, difficulty ")
-    *calls, answer = said("ask close_order", "solve")
+    *calls, answer = said("task close_order", "solve")
     assert calls[0].startswith("> ") and answer.startswith("= ")
-    assert said("solve") == ["there is no task; use `ask` first"]
-    assert said("ask fly") == ["no intent 'fly'; `intents` lists them"]
+    assert said("solve") == ["there is no task; use `task` first"]
+    assert said("task fly") == ["no intent 'fly'; `intents` lists them"]
 
 
 def test_what_is_unknown_is_answered_by_what_there_is() -> None:

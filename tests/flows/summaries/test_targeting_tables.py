@@ -45,7 +45,7 @@ def test_the_tables_show_shares_before_and_now_with_the_reasons(store: Store) ->
     for table in (domains, modes):
         for column in ("share before", "share now"):
             assert sum(float(row[column]) for row in table.rows) == pytest.approx(1, abs=0.002)
-    assert {row["modes and complexity"].partition(",")[0] for row in modes.rows} >= {"C>F", "N"}
+    assert {row["modes and complexity"].partition(";")[0] for row in modes.rows} >= {"call, then final answer", "no call"}
 
 
 def test_without_a_synthesis_run_only_domains_are_shown(tmp_path: Path) -> None:

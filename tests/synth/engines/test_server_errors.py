@@ -237,3 +237,10 @@ def test_the_check_tells_bad_input_from_a_server_in_trouble(serve: Serve) -> Non
     with engine_of(serve(broken)) as engine, pytest.raises(EngineFailure, match=r"status 500: out of memory"):
         engine.check(tools=True)
     assert broken.sent == TRIES
+
+
+def test_without_a_key_the_default_server_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    with OpenAIEngine(OpenAIConfig(model=MODEL)) as engine, pytest.raises(BadInput, match="set OPENAI_API_KEY, or OPENAI_BASE_URL"):
+        engine.check()
