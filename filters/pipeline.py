@@ -44,6 +44,7 @@ from filters.verdicts import OF_FRAMES
 from storage.errors import BadInput
 from synth.engines.encoder import EncoderConfig
 from synth.tasks.split import DivisionConfig
+from synth.worlds import WorldName
 
 STEPS: tuple[Step, ...] = (
     ingest.STEP,
@@ -78,7 +79,10 @@ class FunnelConfig(BaseModel):
     only_new: bool = Field(default=False, description="Whether files that an earlier run has read into the store are skipped.")
     rules: RulesConfig = Field(default=RulesConfig(), description="Which rows are requests: their language and length.")
     near: NearConfig = Field(default=NearConfig(), description="Which rows are near duplicates.")
-    ground: GroundConfig = Field(default=GroundConfig(), description="The language model, if any, that reads what the parser could not.")
+    worlds: tuple[WorldName, ...] | None = Field(
+        default=None, description="Worlds in which requests are read; null: city and retail, which have a lexicon."
+    )
+    ground: GroundConfig = Field(default=GroundConfig(), description="How requests are read, by a language model too if one is named.")
     difficulty: DifficultyConfig = Field(
         default=DifficultyConfig(), description="The language model, if any, that judges how difficult a query's tools are."
     )

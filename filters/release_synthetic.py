@@ -61,7 +61,9 @@ def collect(store: Store) -> str:
 def _collect_tasks(store: Store) -> str:
     tasks = store.query("SELECT task_id, use FROM tasks ORDER BY task_id")
     if tasks.is_empty():
-        raise BadInput(f"{store.root} has no accepted conversation and no task; run `headrace synthesize` or `headrace curate` first")
+        kept = store.query("SELECT count(*) FROM verdicts WHERE kept").item()
+        next_step = "`headrace export --queries` writes the queries that were kept" if kept else "run `headrace synthesize` first"
+        raise BadInput(f"{store.root} has no accepted conversation and no task; {next_step}")
     manifest = {"tasks": tasks.height, "version": VERSION}
     return make_release(store, TASKS, {split: items for split, items in _splits_of(tasks).items() if items}, manifest)
 

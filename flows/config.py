@@ -16,6 +16,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from filters.funnel import FunnelConfig
+from filters.grounding.ground_model import GroundConfig
 from filters.steps.selection.contamination import BFCL, ContaminationConfig
 from flows import yaml_config
 from storage.configurations import FlowSettings, add_configurations, read_configurations
@@ -83,8 +84,9 @@ def recall(config: Config, *, is_bare: bool = False) -> Config:
 
     is_bare: no file was given; then all settings of training are those of the store's last training, so that measures are comparable.
 
-    Worlds of synthesis are those of the last synthesis. Worlds of training are those of the last training, and those that were synthesised
-    since; in a store that was only curated, those of its tasks if the defaults have none. A store with only Chinese tasks gives Chinese.
+    Worlds of synthesis are those of the last synthesis, and so are those of curation, unless they are the sample's. Worlds of training are
+    those of the last training, and those that were synthesised since; in a store that was only curated, those of its tasks if the defaults
+    have none. A store with only Chinese tasks gives Chinese.
 
     Raises:
         BadInput: the store or a world in it cannot be read, its last training is of another version, or the configuration names drills in
@@ -99,6 +101,9 @@ def recall(config: Config, *, is_bare: bool = False) -> Config:
         synthesis = _with_worlds_of(synthesis, last["synthesize"])
     if is_bare and "train" in last:
         cascade = _training_of(last["train"])
+    curation = config.curate
+    if curation.worlds is None and "synthesize" in last and last["synthesize"].worlds != SynthesisConfig().worlds:
+        curation = curation.model_copy(update={"worlds": admitted_names(last["synthesize"].worlds)})
     changes: dict[str, Any] = {}
     if "worlds" not in cascade.model_fields_set:
         is_named = "worlds" in config.synthesize.model_fields_set
@@ -107,7 +112,7 @@ def recall(config: Config, *, is_bare: bool = False) -> Config:
         worlds = list(changes.get("worlds", cascade.worlds))
         languages = store.query("SELECT DISTINCT language FROM tasks WHERE list_contains(?, world)", [worlds])["language"].to_list()
         changes |= {"language": "zh"} if languages == ["zh"] else {}
-    return config.model_copy(update={"synthesize": synthesis, "train": cascade.model_copy(update=changes)})
+    return config.model_copy(update={"synthesize": synthesis, "curate": curation, "train": cascade.model_copy(update=changes)})
 
 
 def remember(config: Config, *flows: Literal["synthesize", "curate", "train"]) -> Config:
@@ -197,6 +202,8 @@ def for_curation(
     strict: bool,
     new: bool,
     focus: bool = False,
+    worlds: Sequence[str] = (),
+    id_patterns: Sequence[str] = (),
 ) -> Config:
     """The configuration, changed by the options of the command `curate`. None, empty and, but for `ungrounded`, False change nothing.
 
@@ -210,12 +217,23 @@ def for_curation(
         funnel = funnel.model_copy(update={"coverage": funnel.coverage.model_copy(update={"focus": 1.0})})
     if keep is not None:
         changes |= _parse_keep(keep, funnel)
+    if worlds:
+        changes["worlds"] = tuple(worlds)
+    if id_patterns:
+        changes["ground"] = _with_patterns(funnel.ground, id_patterns)
     if held_out:
         held_out_sets = [
             name if name == BFCL else {"name": name, "file": name, "column": ingest.column} for name in dict.fromkeys(held_out)
         ]
         changes["contamination"] = ContaminationConfig.model_validate(funnel.contamination.model_dump() | {"held_out": held_out_sets})
     return config.model_copy(update={"curate": funnel.model_copy(update=changes)})
+
+
+def _with_patterns(ground: GroundConfig, patterns: Sequence[str]) -> GroundConfig:
+    try:
+        return GroundConfig.model_validate(ground.model_dump() | {"id_patterns": tuple(patterns)})
+    except ValidationError as error:
+        raise BadInput(f"--id-pattern: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
 
 
 def _parse_keep(keep: str, funnel: FunnelConfig) -> dict[str, Any]:

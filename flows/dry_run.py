@@ -205,7 +205,7 @@ def _stage(cascade: CascadeConfig, stage: Stage) -> Line:
         text = f"{stage.max_steps} steps of {stage.tasks_a_step} fresh tasks x {stage.draws}"
         return stage.name, text, CPU_S_PER_RL_ROLLOUT * stage.max_steps * stage.tasks_a_step * stage.draws
     synthesised = round(cascade.expert_budget * cascade.synthesised_share)
-    seed = f"{synthesised} synthesised conversations and {cascade.expert_budget - synthesised} experts of single tasks"
+    seed = f"{cascade.expert_budget} conversations (up to {synthesised} of synthesis, the others experts of single tasks)"
     split = seed if stage.split == "seed" else "the same and own trajectories"
     text = f"{split}, up to {stage.max_steps} steps"
     return stage.name, text, CPU_S_PER_SFT_CONVERSATION * stage.max_steps * stage.batch_size

@@ -116,10 +116,10 @@ def count_query_rows(files: Sequence[str | Path], config: Config) -> int:
 
 def check_query_heads(files: Sequence[str | Path], config: Config) -> None:
     """Check the first rows of every query file. The funnel checks the rest when it reads the files."""
-    from filters.ingest import look_at
+    from filters.ingest import inspect_head
 
     for file in files:
-        look_at(str(file), config.curate.ingest)
+        inspect_head(str(file), config.curate.ingest)
 
 
 def check_held_out(config: Config) -> None:
@@ -174,10 +174,10 @@ def set_synthesis_options(
 
 def check_funnel_engines(config: Config) -> None:
     """Check that the engines of the funnel, if any, are available (see `check_role_engines`)."""
-    from synth.engines.engine_names import look_at
+    from synth.engines.engine_names import check_engine
 
     for name in sorted({name for name in (config.curate.ground.engine, config.curate.difficulty.engine) if name}):
-        look_at(str(name))
+        check_engine(str(name))
 
 
 def check_backends(config: Config, *, patience_s: float | None = 0.0) -> None:
@@ -186,7 +186,7 @@ def check_backends(config: Config, *, patience_s: float | None = 0.0) -> None:
 
     patience_s: longest wait in seconds; None: as configured.
     """
-    from synth.engines.engine_names import look_at
+    from synth.engines.engine_names import check_engine
     from train.data.general_data import choose_chats
     from train.models.base_model import check_base_model, resolve_model, window_of
 
@@ -195,7 +195,7 @@ def check_backends(config: Config, *, patience_s: float | None = 0.0) -> None:
         if need.check is not None:
             need.check(patience_s)
     if config.train.experts.engine is not None:
-        look_at(config.train.experts.engine, tools=True)
+        check_engine(config.train.experts.engine, tools=True)
     if config.train.model is not None:
         folder = resolve_model(config.train.model)
         check_base_model(folder)
@@ -230,10 +230,10 @@ def check_role_engines(roles: RolesConfig) -> None:
 
     A `vllm:` engine is not started: the run does that.
     """
-    from synth.engines.engine_names import look_at
+    from synth.engines.engine_names import check_engine
 
     for name in sorted(set(roles.engines.values())):
-        look_at(name, tools=name == roles.assistant)
+        check_engine(name, tools=name == roles.assistant)
 
 
 def set_focus(config: Config, on_failures: bool) -> Config:

@@ -8,6 +8,7 @@ silently keep the last value. All problems of a file are found at once.
 from __future__ import annotations
 
 import difflib
+import re
 import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,8 +24,10 @@ from storage.errors import BadInput
 
 Model = TypeVar("Model", bound=BaseModel)
 Place = tuple[int | str, ...]
-_SHOWN = 3
+_SHOWN = 2
 """Most problems in an error message; `headrace config check` shows all."""
+_NAMED = 9
+"""Most valid keys in an error message."""
 
 
 class ConfigError(BadInput):
@@ -151,7 +154,8 @@ def _common_prefix(first: Sequence[Any], second: Sequence[Any]) -> int:
 def _reason(error: Any) -> str:
     is_ours = error["type"] == "value_error"
     actual = f", not {error['input']!r}" if isinstance(error["input"], str | int | float | bool) and not is_ours else ""
-    return f"{error['msg'].removeprefix('Value error, ')}{actual}"
+    reason = error["msg"].removeprefix("Value error, ").partition(", unable to parse")[0].replace("Input should be", "must be")
+    return f"{reason}{actual}"
 
 
 def _allowed(model: type[BaseModel], error: Any) -> str:
@@ -159,7 +163,9 @@ def _allowed(model: type[BaseModel], error: Any) -> str:
     if error["type"] in ("value_error", "literal_error", "missing"):
         return ""
     field = _field_at(model, _place(error))
-    return f" (allowed: {allowed_values(field)})" if field is not None else ""
+    allowed = allowed_values(field) if field is not None else ""
+    is_said = error["type"].startswith(("greater_than", "less_than")) and re.fullmatch(r"\w+ [<>]=? \S+", allowed)
+    return f" (allowed: {allowed})" if allowed and not is_said else ""
 
 
 def _find(node: yaml.Node | None, place: Sequence[int | str]) -> tuple[int, list[int | str]]:
@@ -187,7 +193,8 @@ def _nearest(model: type[BaseModel], place: Place) -> str:
     nearest = difflib.get_close_matches(str(place[-1]), valid, n=1, cutoff=0.5)
     if nearest:
         return f"; did you mean `{nearest[0]}`?"
-    return f"; valid here: {', '.join(valid)}" if valid else ""
+    more = f" and {len(valid) - _NAMED} more" if len(valid) > _NAMED else ""
+    return f"; valid here: {', '.join(valid[:_NAMED])}{more}" if valid else ""
 
 
 def _field_at(model: type[BaseModel], place: Place) -> FieldInfo | None:

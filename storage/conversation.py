@@ -361,6 +361,10 @@ def derive_turns(messages: Sequence[Message]) -> tuple[Turn, ...]:
     return tuple(turns)
 
 
+KINDS = {"act": "acts", "look-up": "look-ups", "refusal": "refusals"}
+"""Values of facet `kind`, and their plurals. A headline gives the rate of each: one average would hide that refusals are learned first."""
+
+
 def mode_in_words(signature: str) -> str:
     """A signature of mode tokens (`C>S+>F`) in words: `call, then use a result (repeated), then final answer`."""
     tokens = signature.split(">")

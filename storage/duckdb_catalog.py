@@ -108,7 +108,10 @@ def _foreign(root: Path) -> BadInput:
 
 
 def _unreadable(path: Path, error: Exception) -> Exception:
-    return error if is_disk_full(error) else BadInput(f"{path} cannot be opened as a store's catalogue: {str(error).splitlines()[0]}")
+    if is_disk_full(error):
+        return error
+    reason = str(error).splitlines()[0].replace(f'"{path}"', "it")
+    return BadInput(f"{path} cannot be opened as a store's catalogue: {reason}")
 
 
 def find_uncommitted(connection: duckdb.DuckDBPyConnection, parts: Sequence[Part]) -> list[Part]:

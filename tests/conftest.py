@@ -21,7 +21,7 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from benchmarks.mock_openai import Mock
+    from benchmarks.synthesis_sections.mock_openai import Mock
 
 settings.register_profile("untimed", deadline=None)  # how long an example takes says more of the machine than of the code
 settings.load_profile("untimed")

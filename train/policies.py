@@ -23,7 +23,7 @@ from storage.releases.lineage_graph import POLICY_NAME, PROMOTED_POLICY_SQL
 from storage.store import Store, part_id
 from storage.tables import TABLES
 from synth.engines.base import Engine
-from synth.engines.engine_names import kind_and_model, look_at, weights_of
+from synth.engines.engine_names import check_engine, kind_and_model, weights_of
 from synth.engines.local.model_folder import check_folder
 from train.config import EngineConfig
 from train.spec import RolloutEngine
@@ -49,12 +49,12 @@ class Policy:
         """Checks that the policy can answer; loads and starts nothing.
 
         Raises:
-            BadInput: its folder is incomplete, the weights have changed, or see `look_at`.
+            BadInput: its folder is incomplete, the weights have changed, or see `check_engine`.
         """
         if not self.engine:
             check_folder(self.path)
             return
-        look_at(self.engine, tools=True)
+        check_engine(self.engine, tools=True)
         self.check_weights()
 
     def check_weights(self) -> None:

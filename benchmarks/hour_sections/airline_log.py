@@ -2,7 +2,9 @@
 
 Rows have the columns of a ticket system: `prompt`, `ticket`, `channel`, `stars`, `tags`. What a row asks for is known only to the benchmark
 (`AirlineLog.kinds`). The frequency of types falls as in a Zipf law, from about half of the requests to less than 0.3 %. Requests have ids,
-dates, times, cities and amounts, greetings, context, conditions, typing errors, and repetitions.
+dates, times, cities and amounts, greetings, context, conditions, typing errors, and repetitions. One wording in five of a request is a
+short one without values, as users type into a search box. Junk is random keys, in one word or eight, greetings in two languages, misspelt
+or with the next key hit, scraps, and words that ask for nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from pathlib import Path
 
 ZIPF = 1.7
 JUNK = "junk"
-_JUNK_SHARE, _REPEATED, _TYPING_ERRORS, _GREETED = 0.12, 0.15, 0.12, 0.25
+_JUNK_SHARE, _REPEATED, _TYPING_ERRORS, _GREETED, _SHORT = 0.12, 0.15, 0.12, 0.25, 0.2
 
 REQUESTS: dict[str, Sequence[str]] = {
     "connection": (
@@ -174,6 +176,32 @@ REQUESTS: dict[str, Sequence[str]] = {
 }
 """Type of request -> its wordings, the commonest type first."""
 
+_SHORT_WORDINGS: dict[str, Sequence[str]] = {
+    "connection": ("flights to {city}", "timetable", "direct flights"),
+    "flight_status": ("flight status", "delayed?", "arrivals today"),
+    "rebook": ("change date", "rebook", "later flight"),
+    "cancel": ("cancel flight", "cancellation", "cancel booking"),
+    "baggage_allowance": ("baggage allowance", "cabin bag size", "suitcase weight"),
+    "refund_state": ("refund status", "where is refund", "no refund yet"),
+    "lost_baggage": ("lost bag", "missing suitcase", "trace baggage"),
+    "online_check_in": ("check in online", "boarding pass", "mobile check-in"),
+    "seat": ("window seat", "seat map", "choose seats"),
+    "compensation": ("delay compensation", "compensation claim", "overbooked"),
+    "miles": ("missing miles", "miles balance", "frequent flyer"),
+    "extra_bag": ("extra bag", "excess luggage", "add suitcase"),
+    "name_error": ("wrong name", "correct surname", "name change"),
+    "meal": ("vegan meal", "order meal", "gluten free"),
+    "invoice": ("invoice", "receipt pdf", "tax invoice"),
+    "pet": ("fly with dog", "pet in cabin", "cat fee"),
+    "wheelchair": ("wheelchair", "wheelchair help", "blind passenger"),
+    "lone_child": ("unaccompanied minor", "child alone", "kids flying alone"),
+    "entry_rules": ("visa", "visa rules", "passport validity"),
+    "lounge": ("lounge", "lounge access", "lounge hours"),
+    "group": ("group fare", "group booking", "team discount"),
+    "business_comparison": ("business vs economy", "compare classes", "business seat"),
+    "wifi": ("wifi", "wifi price", "internet on board"),
+}
+
 _CONDITIONS = (
     "if that costs more than {amount}, leave it as it is, otherwise go ahead",
     "unless it is already after {time}, then tell me what else I can do",
@@ -202,6 +230,8 @@ _GREETINGS = (
     "hey",
     "good night",
 )
+_GREETINGS_ZH = ("你好", "在吗在吗", "谢谢啦", "早上好呀", "好的谢谢", "哈哈哈哈", "嗯嗯", "您好，在吗？", "辛苦了", "再见")
+_NOTHING = ("blah blah", "lorem ipsum", "foo bar", "idk lol", "nvm", "yo bro", "omg", "whatever man", "pfff", "nothing", "lalala", "meh")
 _SCRAPS = ("???", "...", "!!", "12345", "?", "-", "test", "test test", ":-)", "1", "ok", "aaaaaaa", "hahaha", "www", "?!?!", "2026-01-01")
 _CITIES = (
     *("Boston", "Denver", "Madrid", "Oslo", "Vienna", "Lisbon", "Chicago", "Seoul", "Delhi", "Cairo", "Munich", "Dublin", "Atlanta"),
@@ -267,6 +297,9 @@ def _texts(rows: int, rng: random.Random) -> list[tuple[str, str]]:
 
 
 def _request(kind: str, rng: random.Random) -> str:
+    if rng.random() < _SHORT:
+        short = _fill(rng.choice(_SHORT_WORDINGS[kind]), rng)
+        return _misspell(short, rng) if rng.random() < _TYPING_ERRORS / 4 else short
     text = rng.choice(REQUESTS[kind])
     if rng.random() < 0.15:
         text = f"{text}; {rng.choice(_CONDITIONS)}"
@@ -308,15 +341,19 @@ def _fill(text: str, rng: random.Random) -> str:
 
 
 def _junk(rng: random.Random) -> str:
-    """Keys pressed at random, a greeting (misspelt or not), or a scrap."""
+    """Keys pressed at random, a greeting (misspelt or not), a scrap, or words that ask for nothing."""
     form = rng.random()
     if form < 0.4:
-        words = [_mash(rng) for _ in range(rng.choice((1, 1, 1, 2, 3)))]
+        words = [_mash(rng) for _ in range(rng.choice((1, 1, 1, 2, 3, 5, 8)))]
         return rng.choice(("", "", "", "hello ")) + " ".join(words)
-    if form < 0.75:
+    if form < 0.65:
         text = rng.choice(_GREETINGS)
-        return _misspell(text, rng) if rng.random() < 0.5 else text
-    return rng.choice(_SCRAPS)
+        return rng.choice((text, _misspell(text, rng), _hit_next_key(text, rng)))
+    if form < 0.75:
+        return (
+            rng.choice(_GREETINGS_ZH) if rng.random() < 0.7 else "".join(chr(rng.randint(0x4E00, 0x62FF)) for _ in range(rng.randint(2, 6)))
+        )
+    return rng.choice(_NOTHING if form < 0.85 else _SCRAPS)
 
 
 def _mash(rng: random.Random) -> str:
@@ -329,6 +366,16 @@ def _mash(rng: random.Random) -> str:
     if form < 0.7:
         return "".join(rng.choices(rng.choice(_ROWS_OF_KEYS), k=length))
     return "".join(rng.choices(string.ascii_lowercase, k=length))
+
+
+def _hit_next_key(text: str, rng: random.Random) -> str:
+    """One letter replaced by the one beside it on the keyboard."""
+    at = rng.randrange(len(text))
+    row = next((row for row in _ROWS_OF_KEYS if text[at] in row), None)
+    if row is None:
+        return text
+    place = row.index(text[at])
+    return text[:at] + rng.choice(row[max(0, place - 1) : place] + row[place + 1 : place + 2]) + text[at + 1 :]
 
 
 def _misspell(text: str, rng: random.Random) -> str:

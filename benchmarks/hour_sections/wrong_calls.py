@@ -1,6 +1,6 @@
 """Wrong calls of `headrace`, each refused: how long the longest refusal is.
 
-error_lines_max: lines of the longest refusal on stderr, of all calls of `WRONG_CALLS`, on a screen of 80 columns or any other width.
+error_lines_max: lines of the longest refusal on stderr, of all calls of `WRONG_CALLS`, as a terminal of 80 columns shows it.
 The calls run in this process, in a folder of files that are wrong in one way each. A call counts only if it is refused with exit code 1 or
 2 and says what `says` expects: the wrong thing by its name.
 It does not measure whether a refusal helps: `tests/flows/cli/test_wrong_calls.py` looks for the words.
@@ -30,6 +30,7 @@ from synth.worlds import WORLDS
 
 KEYS = ("error_lines_max",)
 MINUTES = 2
+_COLUMNS = 80
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,8 @@ class Refusal:
 
     @property
     def lines(self) -> int:
-        return len(self.text.splitlines())
+        """Lines on a terminal of 80 columns, which breaks long lines anywhere."""
+        return sum(max(1, -(-len(line) // _COLUMNS)) for line in self.text.splitlines())
 
 
 WRONG_CALLS: tuple[WrongCall, ...] = (
@@ -70,7 +72,7 @@ WRONG_CALLS: tuple[WrongCall, ...] = (
     WrongCall("export --format onnx", r"'onnx' is not one of 'trl', 'verl', 'roll'"),
     WrongCall("synthesize --focus luck", r"'--focus'"),
     WrongCall("synthesize --usd-per-million 1", r"'--usd-per-million' requires 2 arguments"),
-    WrongCall("lineage", r"Missing argument 'ID'"),
+    WrongCall("lineage", r"Missing argument 'ID\|FILE:ROW'"),
     WrongCall("explain", r"Missing argument 'ID\|FILE:ROW'"),
     WrongCall("config check", r"Missing argument 'FILE'"),
     WrongCall("train now --store small", r"unexpected extra argument"),
@@ -145,9 +147,9 @@ WRONG_CALLS: tuple[WrongCall, ...] = (
 def measure(_: Deadline) -> Figures:
     with TemporaryDirectory() as folder:
         refusals = dict(refuse_all(Path(folder)))
-    for call, refusal in refusals.items():
-        if problem := find_fault(call, refusal):
-            print(f"    headrace {call.arguments}: {problem}", flush=True)
+    faults = [f"headrace {call.arguments}: {fault}" for call, refusal in refusals.items() if (fault := find_fault(call, refusal))]
+    if faults:
+        raise AssertionError("; ".join(faults))
     return {"error_lines_max": max(refusal.lines for refusal in refusals.values())}
 
 

@@ -21,8 +21,8 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from benchmarks.harness import ROOT, Deadline, Figures, Section, fail, run_tree
-from benchmarks.mock_openai import started
 from benchmarks.synthesis_sections.client_peers import CONTESTANTS
+from benchmarks.synthesis_sections.mock_openai import started
 
 WORK = ROOT / ".cache" / "bench" / "synthesis"
 LATENCY_MS = 200

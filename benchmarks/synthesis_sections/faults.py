@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.harness import ROOT, Deadline, Figures, Section, fail
-from benchmarks.mock_openai import MODEL, Running, started
+from benchmarks.synthesis_sections.mock_openai import MODEL, Running, started
 
 if TYPE_CHECKING:
     from synth.engines.cache import Answered

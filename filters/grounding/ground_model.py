@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import polars as pl
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from filters.frames.hash_join import key_of
 from filters.grounded_worlds import Worlds
@@ -37,6 +38,7 @@ from synth.engines.structured import Structured, parse_and_check
 from synth.prompts import prompt
 from synth.tasks.wording import REST, load_templates
 from synth.text.slot_kinds import Date, Identifier, Quantity, SlotKind, Vocabulary
+from synth.worlds import WORLDS
 from synth.worlds.base import Intent, World
 
 PROMPT = "ground"
@@ -51,10 +53,24 @@ _MAX_TOKENS = 600
 
 
 class GroundConfig(BaseModel):
-    """Configuration of reading by a language model."""
+    """Configuration of how requests are read."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    min_precision: float = Field(
+        0.9,
+        gt=0.0,
+        le=1.0,
+        description="Least probability that a frame of the reader, in a world without a lexicon, is right in every value.",
+    )
+    id_patterns: tuple[str, ...] = Field(
+        (),
+        description="Identifiers as your users write them, beside those of the worlds: regular expressions in lower case, such as '#\\d+'. "
+        "In a task each stands for one that the world has.",
+    )
+    max_read: int = Field(
+        20_000, ge=1, description="Most texts that the reader reads, some 250 a second on a core; a gate chooses the most promising ones."
+    )
     engine: str | None = Field(
         None,
         pattern=r"^(openai|vllm|hf):.+",
@@ -68,6 +84,18 @@ class GroundConfig(BaseModel):
         ge=1,
         description="Budget of prompt and answer tokens; the run stops where it is spent and continues with a larger one. null: no limit.",
     )
+
+    @field_validator("id_patterns")
+    @classmethod
+    def _are_patterns(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in patterns:
+            try:
+                is_empty = re.compile(pattern).match("") is not None
+            except re.error as error:
+                raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
+            if is_empty:
+                raise ValueError(f"{pattern!r} matches an empty text; give one that matches an identifier, such as '#\\d+'")
+        return patterns
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +248,10 @@ _FRAME: Mapping[str, Any] = dict.fromkeys(("world", "intent", "slots", "combinat
 }
 
 
+READINGS: Mapping[str, Any] = {"norm": pl.String, "outcome": pl.String, "read_by": pl.String, **_FRAME}
+"""Columns of readings, as `step` takes them."""
+
+
 def unread_texts(parsed: Iterable[pl.DataFrame], limit: int) -> list[str]:
     """Up to `limit` distinct texts that the parser could not ground: the best understood first, then by a hash of the text.
 
@@ -241,25 +273,26 @@ def read_table(engine: Engine, norm: Sequence[str], worlds: Worlds, *, progress:
     none), read_by (engine and prompt). Raises what `read` raises."""
     by = f"read by {name_of(engine)}, prompt {PROMPT}@{prompt(PROMPT).version}"
     rows = [
-        {"norm": text, "outcome": one.reason, "read_by": by if one.frame else None, **_columns(one, worlds)}
+        {"norm": text, "outcome": one.reason, "read_by": by if one.frame else None, **_columns(one)}
         for text, one in zip(norm, read(engine, norm, worlds, progress=progress), strict=True)
     ]
-    return pl.DataFrame(rows, schema={"norm": pl.String, "outcome": pl.String, "read_by": pl.String, **_FRAME})
+    return pl.DataFrame(rows, schema=READINGS)
 
 
-def _columns(one: Reading, worlds: Worlds) -> dict[str, str | int | None]:
-    frame = one.frame
-    if frame is None:
-        return dict.fromkeys(_FRAME)
-    world = next(world for world in worlds if world.name == frame.world)
+def _columns(one: Reading) -> dict[str, str | int | None]:
+    return dict.fromkeys(_FRAME) if one.frame is None else frame_columns(one.frame, one.unexplained)
+
+
+def frame_columns(frame: Frame, unexplained: int) -> dict[str, str | int | None]:
+    """The columns of a frame."""
     return {
         "world": frame.world,
         "intent": frame.intent,
         "slots": canonical_json(frame.slots),
         "combination": frame.combination,
-        "shape": ground.shape_text(world, frame.intent, frozenset(frame.slots)),
+        "shape": ground.shape_text(WORLDS[frame.world], frame.intent, frozenset(frame.slots)),
         "frame_id": frame.id,
-        "unexplained": one.unexplained,
+        "unexplained": unexplained,
     }
 
 

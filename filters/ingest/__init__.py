@@ -108,7 +108,7 @@ def inspect(paths: Sequence[str | Path], config: IngestConfig, executor: Executo
     if not paths:
         raise BadInput("no query file given: name at least one Parquet, JSONL, CSV or text file")
     run = executor.map if executor else map
-    heads = list(run(partial(look_at, config=config), source_files.locate(paths)))
+    heads = list(run(partial(inspect_head, config=config), source_files.locate(paths)))
     sources: list[Source] = []
     locations: dict[str, str] = {}
     prefixes: dict[str, str] = {}
@@ -221,7 +221,7 @@ def _inspect_file(whole: Piece, config: IngestConfig) -> Source:
     return Source(whole.location, digest, 0, sum(each.rows for each in batches), tuple(pieces))
 
 
-def look_at(path: str, config: IngestConfig) -> Piece:
+def inspect_head(path: str, config: IngestConfig) -> Piece:
     """The whole file as one piece, after a check of its head. Raises BadInput: as `inspect`."""
     with source_files.reading(path):
         stamp = source_files.stamp(path)

@@ -2,20 +2,24 @@
 
 Rows are found by their place, so nothing is read of a file that `inspect` did not count. Values that JSON does not have become texts
 (dates and times in ISO form, decimals, bytes in base64), numbers that are not finite become null, and undecodable characters become `?`.
+Times that Python does not have (nanoseconds, the year 10000, an unknown time zone) are written by Arrow, in UTC. Of columns with one name
+the second is `name_2`.
 """
 
 from __future__ import annotations
 
 import base64
 import io
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from functools import partial
-from itertools import islice
+from itertools import count, islice
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
 
 from filters.ingest import parquet, source_files
 from filters.ingest.column import Keys
@@ -76,11 +80,45 @@ def _parquet_rows(location: str, groups: range, places: Sequence[int]) -> Iterat
         for batch in file.iter_batches(_ROWS, row_groups=list(groups), use_threads=False):
             here = [place - first for place in left if place < first + batch.num_rows]
             if here:
-                yield from batch.take(here).to_pylist()
+                names = _numbered(batch.schema.names)
+                values = [_python_values(column) for column in batch.take(here).columns]
+                yield from (dict(zip(names, row, strict=True)) for row in zip(*values, strict=True))
                 left = left[len(here) :]
             first += batch.num_rows
             if not left:
                 return
+
+
+def _python_values(column: pa.Array) -> list[Any]:
+    if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
+        return _as_text(column)
+    try:
+        values: list[Any] = column.to_pylist()
+    except (LookupError, ValueError, OverflowError, ImportError, pa.ArrowException):  # LookupError: the time zone is unknown
+        return _as_text(column)
+    return values
+
+
+def _as_text(column: pa.Array) -> list[Any]:
+    """What Arrow writes of values that Python cannot hold; of nested ones, and of numbers that mean no time, the text of each."""
+    zone = "+00:00" if pa.types.is_timestamp(column.type) and column.type.tz else ""
+    try:
+        plain = column.cast(pa.timestamp(column.type.unit)) if zone else column
+        return [value if value is None else value.replace(" ", "T") + zone for value in plain.cast(pa.string()).to_pylist()]
+    except pa.ArrowException:
+        return [str(value) if value.is_valid else None for value in column]
+
+
+def _numbered(names: Sequence[str]) -> list[str]:
+    """The names, each one that was there before with a number that makes it another."""
+    taken, out = set(names), list[str]()
+    for name in names:
+        free = name
+        if name in out:
+            free = next(f"{name}_{number}" for number in count(2) if f"{name}_{number}" not in taken)
+        taken.add(free)
+        out.append(free)
+    return out
 
 
 def _json_rows(stream: io.BufferedReader, start: int, end: int | None) -> Iterator[Callable[[], dict[str, Any]]]:
@@ -91,15 +129,21 @@ def _json_rows(stream: io.BufferedReader, start: int, end: int | None) -> Iterat
 
 
 def _parse(line: bytes) -> dict[str, Any]:
-    return json_object(line) or {}
+    """The object on a line, whole numbers of any size as they are."""
+    try:
+        value = json.loads(line.decode(errors="surrogateescape"))
+    except (ValueError, RecursionError):
+        return json_object(line) or {}
+    return value if isinstance(value, dict) else {}
 
 
 def _csv_rows(stream: io.BufferedReader, delimiter: str) -> Iterator[Callable[[], dict[str, Any]]]:
     """Of every record, what names its values."""
     records = csv_records(stream, delimiter)
-    header = next(records) or []
-    yield from (partial(_named, header, record or []) for record in records)
+    header: list[str] | None = next(records)
+    names = _numbered(header or [])
+    yield from (partial(_named, names, record or []) for record in records)
 
 
-def _named(header: list[str], record: list[str]) -> dict[str, Any]:
-    return dict(zip(header, record, strict=False))
+def _named(names: list[str], record: list[str]) -> dict[str, Any]:
+    return dict(zip(names, record, strict=False))

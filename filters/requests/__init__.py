@@ -1,1 +1,1 @@
-"""What can be told of a request without a world: greetings, random keys, masked values, cues of difficulty, and topics."""
+"""Properties of a request that need no world: greetings, random keys, masked values, cues of difficulty, and topics."""

@@ -3,7 +3,8 @@
 `mask_values` removes numbers, ids, codes, dates, times and amounts from each row alone. Names ("Boston", "Mastercard") need all rows:
 `name_words` takes a word for a name if it stands capitalised inside sentences for the most part, and so finds it in lower-case rows too.
 
-Limits: codes of letters alone, and names that are always written in lower case; Chinese names.
+Limits: codes of letters alone, and names that are always written in lower case; Chinese names. In a language that capitalises nouns
+(German) nouns would be taken for names; the funnel reads English and Chinese only.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _MONTH = (
     "dec(?:ember)?)"
 )
 _DAY = "(?:mon|tues|wednes|thurs|fri|satur|sun)day"
-_CODE = r"[a-z0-9#_-]*[0-9][a-z0-9#_/:,.-]*"
+_CODE = r"[a-z0-9#_-]*[0-9](?:[a-z0-9#_/:,.-]*[a-z0-9])?"
 VALUES = "|".join(
     (
         MASK,
@@ -30,10 +31,12 @@ VALUES = "|".join(
     )
 )
 """A value in a normalised text: masked personal data, dates, times, amounts, numbers, and codes with a digit."""
+LINK = r"(?:https?://|www\.)[^ ]*"
 _NOT_WORDS = r"[^\p{L}' ]+"
-_CAPITALISED = r"\p{Lu}\p{Ll}{2,}"
-_SENTENCE_START = r"(?:^|[.?!:;\n])[\s\"'“”‘’(\[]*\p{Lu}[\p{Ll}'’]*\b"
-_NAME_ROWS, _NAME_SHARE, _MOST_NAMES, _MOST_READ = 3, 0.5, 2_000, 200_000
+_CAPITALISED = r"\b\p{Lu}\p{Ll}{2,}\b"
+SENTENCE_START = r"(?:^|[.?!:;\n])[\s\"'“”‘’(\[]*\p{Lu}[\p{Ll}'’]*\b"
+"""The first word of a sentence, if it is capitalised, and the mark before it."""
+_MIN_NAME_ROWS, _MIN_NAME_SHARE, _MAX_NAMES, _MAX_READ = 3, 0.5, 2_000, 200_000
 
 
 def mask_values(norm: pl.Expr) -> pl.Expr:
@@ -47,14 +50,14 @@ def name_words(texts: pl.Series) -> list[str]:
 
     texts: as written. Texts with a capital on half of their words say nothing, and are not read; of very many, the first are read.
     """
-    rows = texts.head(_MOST_READ).alias("text").to_frame()
+    rows = texts.head(_MAX_READ).alias("text").to_frame()
     words, capitals = pl.col("text").str.count_matches(r"\p{L}+"), pl.col("text").str.count_matches(_CAPITALISED)
     rows = rows.filter(capitals * 2 < words)
-    inside = pl.col("text").str.replace_all(_SENTENCE_START, " ").str.extract_all(_CAPITALISED)
-    names = _count(rows.select(word=inside)).rename({"rows": "capitalised"}).filter(pl.col("capitalised") >= _NAME_ROWS)
-    counted = names.join(_count(rows.select(word=pl.col("text").str.extract_all(r"\p{L}{3,}"))), on="word")
-    found = counted.filter(pl.col("capitalised") >= _NAME_SHARE * pl.col("rows"))
-    return found.sort("capitalised", "word", descending=[True, False]).head(_MOST_NAMES)["word"].to_list()
+    inside = pl.col("text").str.replace_all(SENTENCE_START, " ").str.extract_all(_CAPITALISED)
+    names = _count(rows.select(word=inside)).rename({"rows": "capitalised"}).filter(pl.col("capitalised") >= _MIN_NAME_ROWS)
+    counted = names.join(_count(rows.select(word=pl.col("text").str.extract_all(r"\b\p{L}{3,}\b"))), on="word")
+    found = counted.filter(pl.col("capitalised") >= _MIN_NAME_SHARE * pl.col("rows"))
+    return found.sort("capitalised", "word", descending=[True, False]).head(_MAX_NAMES)["word"].to_list()
 
 
 def _count(words: pl.DataFrame) -> pl.DataFrame:

@@ -2,7 +2,7 @@
 
 One idea: what is common in a log is common in few wordings. So patterns count, not rows: near duplicates among patterns are one
 (`filters/dedup/near.py`), and the others are joined by average linkage over their vectors, cut halfway between the nearness of any two
-and that of neighbours (`filters/taxonomy/groups.py`). Salient terms of a topic are its name.
+and that of neighbours (`filters/taxonomy/groups.py`). A topic's name is its salient terms, in the order of a text of it.
 
 Inside a topic rows come from all its parts in turn (k-means that begins with k-center), the most demanding row of each part first.
 
@@ -11,6 +11,7 @@ What it does not do: choose how many rows of a topic are kept (`filters/steps/se
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 
@@ -26,7 +27,18 @@ from synth.engines.encoder import Encode, Vectors
 _SAME = near.NearConfig(protect=())
 _GROUPED = 3_000
 """Patterns that are grouped at most: among more of them neighbours are nearer, and topics would be finer."""
-_TERMS = 3
+_MAX_TERMS, _MAX_CANDIDATES = 3, 12
+_FUNCTION_WORDS = frozenset(
+    re.split(
+        "[ \n]+",
+        """the and for but not you your our his her its their this that these those there here with without from into onto under over than
+then are was were been being has have had having does did doing done can could may might must shall should will would who whom whose which
+what when where why how all any both each few more most other some such only own same too very just also please out off down again because
+while until about against between during before after above below get got let like want need know tell help yet now
+一个 一下 这个 那个 什么 怎么 怎样 如何 可以 能否 是否 我想 我要 帮我 请帮 请问 有没 没有 我的 你们 我们 为什 么办 的吗""",
+    )
+)
+"""Words that say nothing of what is asked."""
 _ROUNDS = 5
 
 
@@ -61,16 +73,27 @@ def _group(vectors: Vectors) -> I64:
 
 
 def _name(texts: Sequence[str], topic_of: I64) -> list[str]:
-    """A name for each topic, no two the same: its salient terms, else its first text."""
+    """A name for each topic, no two the same: its salient terms that other texts have too, else its first text."""
     corpus, names = Corpus(texts), list[str]()
     for number in range(int(topic_of.max(initial=-1)) + 1):
         members = [texts[place] for place in np.flatnonzero(topic_of == number).tolist()]
-        names.append(" ".join(corpus.salient(members, _TERMS)) or members[0] or "no words")
+        names.append(_terms(corpus, members) or members[0] or "no words")
     times = Counter[str]()
     for place, name in enumerate(names):
         times[name] += 1
         names[place] = name if times[name] == 1 else f"{name} ({times[name]})"
     return names
+
+
+def _terms(corpus: Corpus, members: Sequence[str]) -> str:
+    """Up to three salient terms in the order of the first text that has most of them. A term in one text only may be a slip, so it counts
+    only where there are not two others, and most members have it."""
+    salient = [term for term in corpus.salient(members, _MAX_CANDIDATES) if term not in _FUNCTION_WORDS]
+    shared = [term for term in salient if corpus.counts[term] > 1][:_MAX_TERMS]
+    common = [term for term in salient if term not in shared and 2 * sum(term in text for text in members) > len(members)]
+    chosen = shared if len(shared) > 1 else [*shared, *common][:2]
+    typical = max(members, key=lambda text: sum(term in text for term in chosen))
+    return " ".join(sorted(chosen, key=lambda term: (typical.find(term) % (len(typical) + 1), term)))
 
 
 def order_rows(vectors: Vectors, demand: Sequence[float], centres: I64) -> I64:

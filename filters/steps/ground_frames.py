@@ -1,13 +1,15 @@
 """The steps that turn text into frames (`filters/grounding/ground.py`), and drop what no world can execute.
 
-By default step `ground` is the parser. With a language model (`ground.engine`), step `parse` is the parser and drops nothing, `ask` asks
-the model about texts that the parser could not read, and `ground` merges both (`filters/grounding/ground_model.py`).
+By default step `ground` is the parser, in worlds with a lexicon. Where a reader reads other worlds (`read_requests.py`) or a language model
+reads what is left (`ground.engine`), step `parse` is the parser and drops nothing, each gives rows without a frame one, and `ground` drops
+the rest (`filters/grounding/ground_model.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
@@ -16,37 +18,54 @@ from filters.grounded_worlds import grounded_worlds
 from filters.grounding import ground, ground_model
 from filters.grounding.ground_model import GroundConfig
 from filters.step import BatchStep, Context, Setup, SurveyStep
+from filters.steps import read_requests
+from filters.steps.read_requests import FRAME
 from storage.store import Store
 from synth.engines.base import Engine
 
-FRAME = ("world", "intent", "slots", "combination", "shape", "frame_id", "ungrounded", "unexplained", "read_by")
 PARSE, ASK, GROUND = "parse", "ask", "ground"
 
 
-def has_reader(config: Any) -> bool:
-    """Whether a language model reads texts that the parser could not read."""
+@dataclass(frozen=True)
+class Inputs:
+    """worlds: names of the worlds that are read; None for those with a lexicon. ungrounded: whether rows without a frame are kept."""
+
+    worlds: tuple[str, ...] | None
+    ungrounded: bool
+
+
+def has_model(config: Any) -> bool:
+    """Whether a language model reads texts that nothing else could read."""
     return bool(config.ground.engine)
 
 
-def _parse(rows: pl.DataFrame, _: GroundConfig) -> pl.DataFrame:
-    return ground.step(rows, grounded_worlds(), ungrounded=True)
+def _is_parser_alone(config: Any) -> bool:
+    return not has_model(config) and not read_requests.has_reader(config)
 
 
-def _ground(rows: pl.DataFrame, ungrounded: bool) -> pl.DataFrame:
-    return ground.step(rows, grounded_worlds(), ungrounded=ungrounded)
+def _load(setup: Setup) -> Inputs:
+    return Inputs(setup.config.worlds, bool(setup.config.ungrounded))
 
 
-def _merge_readings(rows: pl.DataFrame, ungrounded: bool, read_again: pl.DataFrame) -> pl.DataFrame:
-    return ground_model.step(rows, read_again=read_again, ungrounded=ungrounded)
+def _parse(rows: pl.DataFrame, inputs: Inputs) -> pl.DataFrame:
+    return ground.step(rows, grounded_worlds(inputs.worlds), ungrounded=True)
 
 
-def _keeps_ungrounded(setup: Setup) -> bool:
-    return bool(setup.config.ungrounded)
+def _ground(rows: pl.DataFrame, inputs: Inputs) -> pl.DataFrame:
+    return ground.step(rows, grounded_worlds(inputs.worlds), ungrounded=inputs.ungrounded)
+
+
+def _drop(rows: pl.DataFrame, inputs: Inputs) -> pl.DataFrame:
+    return rows.with_columns(reason=pl.lit(None, pl.String) if inputs.ungrounded else pl.col("ungrounded"))
+
+
+def _merge_readings(rows: pl.DataFrame, inputs: Inputs, read_again: pl.DataFrame) -> pl.DataFrame:
+    return ground_model.step(rows, read_again=read_again, ungrounded=inputs.ungrounded)
 
 
 def _ask(parsed: Iterator[pl.DataFrame], config: GroundConfig, engine: Engine, context: Context) -> pl.DataFrame:
     texts = ground_model.unread_texts(parsed, config.max_asked)
-    return ground_model.read_table(engine, texts, grounded_worlds(), progress=context.progress)
+    return ground_model.read_table(engine, texts, grounded_worlds(context.setup.config.worlds), progress=context.progress)
 
 
 def _open(config: GroundConfig, store: Store, is_done: bool) -> AbstractContextManager[Engine | None]:
@@ -58,10 +77,11 @@ PARSER = BatchStep(
     needs=("norm", "language"),
     adds=(*FRAME, "residue"),
     config=GroundConfig,
+    load=_load,
     function=_parse,
-    is_on=has_reader,
+    is_on=lambda config: not _is_parser_alone(config),
 )
-READER = SurveyStep(
+MODEL = SurveyStep(
     name=ASK,
     needs=("norm", "ungrounded"),
     config=GroundConfig,
@@ -69,7 +89,7 @@ READER = SurveyStep(
     function=_ask,
     open=_open,
     note=ground_model.note,
-    is_on=has_reader,
+    is_on=has_model,
 )
 GROUND_ALONE = BatchStep(
     name=GROUND,
@@ -77,19 +97,29 @@ GROUND_ALONE = BatchStep(
     adds=(*FRAME, "residue"),
     reasons=ground_model.PARSER_REASONS,
     config=GroundConfig,
-    load=_keeps_ungrounded,
+    load=_load,
     function=_ground,
-    is_on=lambda config: not has_reader(config),
+    is_on=_is_parser_alone,
 )
 GROUND_READ = BatchStep(
+    name=GROUND,
+    needs=("ungrounded",),
+    adds=(),
+    reasons=ground_model.PARSER_REASONS,
+    config=GroundConfig,
+    load=_load,
+    function=_drop,
+    is_on=lambda config: read_requests.has_reader(config) and not has_model(config),
+)
+GROUND_ASKED = BatchStep(
     name=GROUND,
     needs=("norm", *FRAME),
     adds=FRAME,
     reasons=("ungrounded", *ground_model.PARSER_REASONS, "model_*"),
     config=GroundConfig,
-    load=_keeps_ungrounded,
+    load=_load,
     uses=ASK,
     function=_merge_readings,
-    is_on=has_reader,
+    is_on=has_model,
 )
-STEPS = (PARSER, READER, GROUND_ALONE, GROUND_READ)
+STEPS = (PARSER, *read_requests.STEPS, MODEL, GROUND_ALONE, GROUND_READ, GROUND_ASKED)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from filters.requests.cues import rate_by_cues
+from filters.requests.cues import SCORES, rate_by_cues
 from filters.step import BatchStep
 from storage.records import parse_arguments
 from synth.tasks.difficulty import rate, tool_words, with_tool_load
@@ -22,7 +22,6 @@ TOOL_LOAD = "tool_load"
 """Name of the survey whose grades replace the counted tool load."""
 PLAN, CUES = "plan", "cues"
 """What a rating was made from: the shape of a plan, or words of the text."""
-_SCORES = ("difficulty", "s_tool", "s_chain", "s_constraints")
 
 
 def step(rows: pl.DataFrame, judged: pl.DataFrame | None = None) -> pl.DataFrame:
@@ -32,7 +31,7 @@ def step(rows: pl.DataFrame, judged: pl.DataFrame | None = None) -> pl.DataFrame
     rated = rate_rows(rows, judged=judged).drop("is_explicit")
     places = rated["intent"].is_null().arg_true()
     guessed = rate_by_cues(rated["norm"].gather(places))
-    rated = rated.with_columns(rated[name].scatter(places, guessed[name]) for name in _SCORES)
+    rated = rated.with_columns(rated[name].scatter(places, guessed[name]) for name in SCORES)
     by = pl.when(pl.col("intent").is_null()).then(pl.lit(CUES)).otherwise(pl.lit(PLAN))
     return rated.with_columns(difficulty_by=by, reason=pl.lit(None, pl.String))
 
@@ -45,7 +44,7 @@ def rate_rows(rows: pl.DataFrame, *, judged: pl.DataFrame | None = None) -> pl.D
     loads = {} if judged is None else {(name, explicit): load for name, explicit, load in judged.drop_nulls().iter_rows()}
     table = pl.DataFrame(
         [row for values in combinations.iter_rows() for row in _both(*values, loads=loads)],
-        schema={"combination": pl.String, "words": pl.String, "is_explicit": pl.Boolean, **dict.fromkeys(_SCORES, pl.Int8)},
+        schema={"combination": pl.String, "words": pl.String, "is_explicit": pl.Boolean, **dict.fromkeys(SCORES, pl.Int8)},
         orient="row",
     )
     worded = rows.select("row", "norm", "combination").join(
@@ -53,7 +52,7 @@ def rate_rows(rows: pl.DataFrame, *, judged: pl.DataFrame | None = None) -> pl.D
     )
     explicit = worded.with_columns(is_explicit=_contains(worded)).select("row", "combination", "is_explicit")
     scores = explicit.join(table.drop("words"), on=["combination", "is_explicit"], how="left", maintain_order="left")
-    return rows.with_columns(*(scores[name] for name in (*_SCORES, "is_explicit")))
+    return rows.with_columns(*(scores[name] for name in (*SCORES, "is_explicit")))
 
 
 def _both(
@@ -91,7 +90,7 @@ def _contains(worded: pl.DataFrame) -> pl.Series:
 STEP = BatchStep(
     name="difficulty",
     needs=("norm", "world", "intent", "slots", "combination"),
-    adds=(*_SCORES, "difficulty_by"),
+    adds=(*SCORES, "difficulty_by"),
     uses=TOOL_LOAD,
     function=step,
 )

@@ -26,7 +26,7 @@ from storage.records import JSON, parse_arguments
 from storage.store import Store
 from synth.engines.base import ChatRequest, Engine, EngineFailure, check_window
 from synth.engines.budget import Budget
-from synth.engines.engine_names import look_at, weights_of
+from synth.engines.engine_names import check_engine, weights_of
 from synth.engines.structured import Structured
 from synth.prompts import prompt
 from synth.worlds import WORLDS
@@ -123,7 +123,7 @@ def _judge(framed: Iterator[pl.DataFrame], config: DifficultyConfig, _opened: ob
 def _check_engine(config: DifficultyConfig, _: Store, is_done: bool) -> Iterator[None]:
     """Checks the engine before rows are read, if it has work to do; `_judge` opens it."""
     if config.engine is not None and not is_done:
-        look_at(config.engine)
+        check_engine(config.engine)
     yield
 
 

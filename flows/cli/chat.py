@@ -293,13 +293,16 @@ class _TerminalDisplay:
             _print_line(data["text"], _COLOURS[event.kind])
 
     def _start(self, data: Mapping[str, Any]) -> None:
+        from storage.explanations.store_rows import HELD_OUT_IN_SENTENCES
+
         promoted = ", the last promoted policy" if data["promoted"] else ""
         _print_line(
             f"policy  {self._name} ({data['policy']}){promoted}" if self._name != data["policy"] else f"policy  {self._name}{promoted}"
         )
         for row in data["measured"]:
-            rate = f"{row['rate']:.3f} ({row['low']:.3f} to {row['high']:.3f})"
-            _print_line(f"        {rate} of {row['tasks']} tasks, {row['use']}, {row['decoding']}", "dim")
+            interval = f"(95 %: {100 * row['low']:.0f} to {100 * row['high']:.0f})"
+            what = f"{row['tasks']} {HELD_OUT_IN_SENTENCES.get(row['use'], row['use'])}"
+            _print_line(f"        solves {100 * row['rate']:.0f} % of {what} {interval}, {row['decoding']}", "dim")
         if not data["measured"]:
             _print_line("        not measured on held-out tasks: headrace evaluate", "dim")
         _print_line(f"world   {data['world']}, seed {data['seed']}, {len(data['tools'])} tools")

@@ -181,6 +181,8 @@ def _print_accuracies(name: str, sessions: Sequence[Session]) -> None:
 
 
 def _parts(comparison: Comparison) -> Iterator[tuple[str, list[Difference]]]:
+    from storage.explanations.store_rows import HELD_OUT_IN_TABLES
+
     yield "All tasks", [difference for difference in comparison.differences if difference.facet == "all"]
     for use in ("eval_in", "eval_out"):
         by_facet = [
@@ -189,13 +191,13 @@ def _parts(comparison: Comparison) -> Iterator[tuple[str, list[Difference]]]:
             if difference.facet != "all" and (difference.use, difference.decoding) == (use, "sampled")
         ]
         if by_facet:
-            yield f"By facet, {use}, sampled", by_facet
+            yield f"By facet, {HELD_OUT_IN_TABLES[use]}, sampled", by_facet
 
 
 def _table(title: str, differences: Sequence[Difference], first: str, second: str) -> Table:
     from flows.summaries.summary_tables import Table
     from storage.conversation import mode_in_words
-    from storage.explanations.store_rows import difficulty_in_words
+    from storage.explanations.store_rows import HELD_OUT_IN_TABLES, difficulty_in_words
 
     rows = []
     for difference in differences:
@@ -206,7 +208,7 @@ def _table(title: str, differences: Sequence[Difference], first: str, second: st
             value = difficulty_in_words(int(value))
         name = {"by": difference.facet, "value": value}
         if difference.facet == "all":
-            name = {"held out": difference.use, "decoding": difference.decoding}
+            name = {"held-out tasks": HELD_OUT_IN_TABLES.get(difference.use, difference.use), "decoding": difference.decoding}
         interval = difference.interval
         rows.append(
             {
@@ -224,12 +226,14 @@ def _table(title: str, differences: Sequence[Difference], first: str, second: st
 
 
 def _notes(comparison: Comparison, stores: Sequence[Store]) -> Iterator[str]:
+    from storage.explanations.store_rows import HELD_OUT_IN_TABLES
+
     yield "* the interval excludes 0"
     intervals = sum(row.interval is not None for _, rows in _parts(comparison) for row in rows if row.facet != "all")
     if intervals:
         yield f"of {intervals} intervals by facet, one in twenty excludes 0 by chance: about {intervals / 20:.1f}"
     for (use, decoding), tasks in comparison.unrated.items():
-        yield f"{use}, {decoding}: {tasks} tasks are left out, because a policy has no rated rollout of them"
+        yield f"{HELD_OUT_IN_TABLES.get(use, use)}, {decoding}: {tasks} tasks are left out, because a policy has no rated rollout of them"
     for store, (first, second) in zip(stores, comparison.policies, strict=True):
         yield f"{store.root}: {first} and {second}"
     if len(stores) == 1:

@@ -8,7 +8,7 @@ import typer
 
 from flows import validation
 from flows.cli.shared import ConfigFile, Debug, DryRun, Families, FocusOn, StoreFolder, Verbose, print_focus, run_or_plan
-from flows.cli.terminal import handle_errors
+from flows.cli.terminal import handle_errors, print_text
 
 if TYPE_CHECKING:
     from flows.config import Config
@@ -48,6 +48,24 @@ Ungrounded = Annotated[
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse a file with an undecodable row, instead of dropping the row.")]
 New = Annotated[bool, typer.Option("--new", help="Skip files that an earlier call read into the store.")]
+ReadWorlds = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--world",
+        "-w",
+        metavar="NAME|FILE",
+        help="World in which requests are read, a spec file of your own too; may be repeated. Default: those of the store's conversations, "
+        "else city and retail.",
+    ),
+]
+IdPatterns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--id-pattern",
+        metavar="REGEX",
+        help="Identifiers as your users write them, beside those of the worlds, such as '#\\d+'; may be repeated.",
+    ),
+]
 RayAddress = Annotated[
     str | None,
     typer.Option(
@@ -69,6 +87,8 @@ def curate(
     ray: RayAddress = None,
     families: Families = None,
     focus: FocusOn = None,
+    world: ReadWorlds = None,
+    id_pattern: IdPatterns = None,
     config: ConfigFile = None,
     store: StoreFolder = None,
     dry_run: DryRun = False,
@@ -91,6 +111,8 @@ def curate(
       headrace curate 'logs/*.jsonl' --new --store runs/mine/store
 
       headrace curate log.jsonl --grounded --keep 500 --store runs/mine/store
+
+      headrace curate log.jsonl --world my.yaml --id-pattern '#[0-9]+' --store runs/mine/store
     """
     with handle_errors(debug):
         from flows.config import for_curation, settle_ungrounded
@@ -104,6 +126,8 @@ def curate(
             strict=strict,
             new=new,
             focus=focus is not None,
+            worlds=validation.resolve_worlds(world) if world else (),
+            id_patterns=id_pattern or (),
         )
         _run(settle_ungrounded(settings, files or []), files or [], ray, dry_run, verbose)
 
@@ -114,6 +138,8 @@ def _run(settings: Config, files: list[str], ray: str | None, dry_run: bool, ver
         validation.check_funnel_engines(settings)
     print_focus("curate", settings)
     sources = validation.query_files(files)
+    if not sources:
+        print_text(f"no FILES are named, so {settings.haystack.rows:,} generated sample queries are filtered")
     validation.check_held_out(settings)
     if ray is None or dry_run:
         rows = validation.count_query_rows(sources, settings) if sources else None

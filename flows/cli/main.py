@@ -18,10 +18,11 @@ import typer
 from rich.markup import escape
 
 from flows import validation
-from flows.cli import chat, clusters, compare_policies, curate, measure_policy, render, synthesize, taxonomy, worlds
+from flows.cli import chat, clusters, compare_policies, curate, measure_policy, render, synthesize, taxonomy
 from flows.cli import config as cli_config
 from flows.cli.shared import ConfigFile, Debug, DryRunOfTraining, Families, ReadStore, StoreFolder, Verbose, run_or_plan
 from flows.cli.terminal import OneLineErrors, handle_errors, out, print_text
+from flows.cli.world import ground_requests, worlds
 from synth.gc_paused import collect_seldom
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ app.add_typer(clusters.app, name="clusters", rich_help_panel="Store")
 app.add_typer(taxonomy.app, name="taxonomy", rich_help_panel="Store")
 app.add_typer(cli_config.app, name="config", rich_help_panel="Operations")
 app.add_typer(worlds.app, name="worlds", rich_help_panel="Operations")
+app.add_typer(ground_requests.app, name="ground", rich_help_panel="Operations")
 
 
 def main() -> None:
@@ -232,7 +234,11 @@ def _export_queries(store: Store, run: str | None, folder: Path, licence: list[s
 @app.command(rich_help_panel="Store")
 def lineage(
     id: Annotated[
-        str, typer.Argument(metavar="ID", help="Any id that Headrace prints, or its beginning; the name of a policy or release.")
+        str,
+        typer.Argument(
+            metavar="ID|FILE:ROW",
+            help="Any id that Headrace prints, or its beginning; the name of a policy or release; or file and row of a query.",
+        ),
     ],
     config: ConfigFile = None,
     store: ReadStore = None,
@@ -245,7 +251,8 @@ def lineage(
     with handle_errors(debug):
         from storage.releases import lineage as storage_lineage
 
-        print_text(str(storage_lineage.lineage(validation.open_store(config, store), id)))
+        opened = validation.open_store(config, store)
+        print_text(str(storage_lineage.lineage(opened, validation.resolve_query_id(opened, id))))
 
 
 @app.command(rich_help_panel="Store")

@@ -90,10 +90,10 @@ def _backends(config: Config) -> Iterator[Finding]:
 def _engine(name: str) -> Finding:
     """Whether an engine of the configuration is available. Starts nothing."""
     from storage.errors import HeadraceError
-    from synth.engines.engine_names import ENGINES, kind_and_model, look_at
+    from synth.engines.engine_names import ENGINES, check_engine, kind_and_model
 
     try:
-        look_at(name)
+        check_engine(name)
     except HeadraceError as error:
         return Finding("broken", "engine", str(error))
     return Finding("ok", "engine", f"{name}: {ENGINES[kind_and_model(name)[0]].checked}")
@@ -190,7 +190,7 @@ def _sandboxes() -> Iterator[Finding]:
     from synth.sandbox import available
 
     reasons = available()
-    unusable = "; ".join(f"{name} no: {reason}" for name, reason in reasons.items() if reason)
+    unusable = "; ".join(f"{name} does not work: {reason}" for name, reason in reasons.items() if reason)
     usable = next((name for name, reason in reasons.items() if not reason), None)
     if usable is not None:
         yield Finding("ok", "code sandbox", f"{usable} runs the programs of the code tool{f' ({unusable})' if unusable else ''}")

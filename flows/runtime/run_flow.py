@@ -42,8 +42,10 @@ def use_server(console: Console, folder: Path) -> Iterator[str]:
     if url := named_server():
         own_home = os.environ.get("PREFECT_HOME", str(folder))
         os.environ.update({**client_environment(folder, url), "PREFECT_HOME": own_home})
-        yield url
-        flush_to_server()
+        try:
+            yield url
+        finally:
+            flush_to_server()
         return
     with contextlib.ExitStack() as stack:
         stack.enter_context(_restore_environment(("PREFECT_API_URL", "PREFECT_HOME")))

@@ -7,6 +7,7 @@ of the server of PREFECT_API_URL. It is a help for the user, not data of the sto
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import webbrowser
 from collections.abc import Iterable
@@ -38,7 +39,7 @@ def describe_others(stores: Iterable[Path], server: str) -> list[str]:
             if other == server:
                 continue
             place = Path(other).parent
-            how = f"`cd {place} && headrace up` shows them" if other.startswith("/") else "that server shows them"
+            how = f"`cd {shlex.quote(str(place))} && headrace up` shows them" if other.startswith("/") else "that server shows them"
             is_gone = other.startswith("/") and not Path(other).is_dir()
             sentences.append(f"other runs of {store} are recorded in {other}{'; that folder is gone' if is_gone else f': {how}'}")
     return sentences

@@ -8,6 +8,7 @@ What it does not do: tables (`summary_tables.py`), or print (`cli/shared.py`).
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections import Counter
 from collections.abc import Sequence
@@ -15,12 +16,15 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from filters.verdicts import ADMITS
 from flows.config import Config
+from storage.conversation import KINDS
 from storage.explanations.explain import explain
+from storage.explanations.store_rows import HELD_OUT_IN_SENTENCES
 from storage.records import Outcome
 from storage.releases.lineage_graph import LATEST_POLICY_SQL, POLICY_NAME, PROMOTED_POLICY_SQL, chain_sql
 from storage.releases.text_layout import Section
-from storage.report.evaluation_queries import KINDS, read_measurements
+from storage.report.evaluation_queries import read_measurements
 from storage.store import Store
 from storage.tables import CERTAINTY, LATEST_RUN
 from synth.run.outcomes import OutcomeCount, count_kinds, count_outcomes, reason_in_words
@@ -31,13 +35,17 @@ _UNREAD = "are no request that a tool can carry out"
 _SPARE = "were not needed beside those"
 _WHY_DROPPED = {
     **dict.fromkeys(("exact", "near", "equal", "semantic"), _REPEATS),
-    **dict.fromkeys(("rules", "ground", "quality", "topics"), _UNREAD),
+    **dict.fromkeys(("rules", "ground"), _UNREAD),
+    "quality": "are damaged or hard to read",
     "contamination": "are close to held-out questions",
-    **dict.fromkeys(("pool", "coverage", "admission"), _SPARE),
+    **dict.fromkeys(("pool", "coverage"), _SPARE),
+    ADMITS: "have no solution in a world",
 }
 """Step of the funnel -> why it drops a row, in words."""
+_SPARE_REASONS = frozenset({"not_needed", "other_difficulty", "reason_full"})
+"""Reasons of admission for tasks that could be made, but are not needed."""
+_SINGULAR = {"were": "was", "are": "is", "repeat": "repeats", "have": "has"}
 _TOPICS_SHOWN = 3
-_HELD_OUT = {"eval_in": "held-out tasks", "eval_out": "held-out tasks with needs that training does not have"}
 
 
 @dataclass(frozen=True)
@@ -86,7 +94,7 @@ def _synthesis_sections(store: Store) -> list[Section]:
     counts = count_outcomes(store)
     sections = []
     if (made := _accepted_example(counts)) is not None:
-        explanation = explain(store, made)
+        explanation = explain(store, made, full=True)
         about = dict(explanation.facts)["about"]
         rows = next(section.rows for section in explanation.sections if section.title == "conversation")
         sections.append(Section(f"An accepted conversation, {made}", (("about", about), *rows)))
@@ -104,32 +112,49 @@ def _accepted_example(counts: Sequence[OutcomeCount]) -> str | None:
 
 def _curation(store: Store) -> list[str]:
     steps = store.query(
-        f"SELECT step, rows_in, kept, dropped FROM funnel WHERE run = {LATEST_RUN.format(table='funnel')} ORDER BY position"
+        f"SELECT step, rows_in, kept, dropped, reasons FROM funnel WHERE run = {LATEST_RUN.format(table='funnel')} ORDER BY position"
     )
     if steps.is_empty():
         return []
     rows, kept = steps["rows_in"][0], steps["kept"][-1]
     dropped: Counter[str] = Counter()
-    for step, count in steps.select("step", "dropped").iter_rows():
-        dropped[_WHY_DROPPED.get(step, "failed another check")] += count
-    reasons = ", ".join(f"{count:,} {why}" for why, count in dropped.most_common() if count)
-    share = f" (1 in {rows / kept:,.0f})" if 0 < kept < rows else ""
-    counted = f"Queries: {kept:,} kept of {rows:,}{share}. Of the others, {reasons}." if reasons else f"Queries: {kept:,} kept of {rows:,}."
-    return [counted, *_topics(store)]
+    for step, count, reasons in steps.select("step", "dropped", "reasons").iter_rows():
+        by_reason = json.loads(reasons or "{}") if step == ADMITS else {}
+        spare = sum(by_reason.get(reason, 0) for reason in _SPARE_REASONS)
+        dropped[_SPARE] += spare
+        dropped[_WHY_DROPPED.get(step, "failed another check")] += count - spare
+    shown = ", ".join(f"{count:,} {_agreeing(why, count)}" for why, count in dropped.most_common() if count)
+    share = f" (1 in {rows / kept:,.0f})" if 0 < kept <= rows / 2 else ""
+    counted = f"Queries: {kept:,} kept of {rows:,}{share}. Of the others, {shown}." if shown else f"Queries: {kept:,} kept of {rows:,}."
+    return [counted, *_topics(store, kept)]
 
 
-def _topics(store: Store) -> list[str]:
-    """What was kept that no world reads."""
-    found = store.query(
+def _agreeing(why: str, count: int) -> str:
+    """A reason in the plural, with the verb of this many rows."""
+    verb, _, rest = why.partition(" ")
+    return f"{_SINGULAR.get(verb, verb)} {rest}" if count == 1 else why
+
+
+def _read_topics(store: Store) -> pl.DataFrame:
+    """Topics of the kept queries that no world reads: columns topic and queries (how many were kept), most queries first."""
+    return store.query(
         f"""SELECT topic, count(*) AS queries FROM frames
             WHERE status = 'ungrounded' AND run = {LATEST_RUN.format(table="funnel")} GROUP BY topic ORDER BY queries DESC, topic"""
     )
+
+
+def _topics(store: Store, kept: int) -> list[str]:
+    """What was kept that no world reads."""
+    found = _read_topics(store)
     if found.is_empty():
         return []
+    count = found["queries"].sum()
+    whom = "any of those kept" if count == kept else f"{count:,} of those kept"
     few = ", ".join(f"“{topic}”" for topic in found["topic"].head(_TOPICS_SHOWN))
+    topics = "1 topic" if found.height == 1 else f"{found.height:,} topics"
     return [
-        f"No world reads {found['queries'].sum():,} of those kept: they are no tasks, but queries taken evenly from {found.height:,} "
-        f"topics, long and conditional ones first ({few}{' ...' if found.height > _TOPICS_SHOWN else ''})."
+        f"No world executes {whom}: they are no tasks, but queries taken evenly from {topics}, long and conditional ones first "
+        f"({few}{' ...' if found.height > _TOPICS_SHOWN else ''})."
     ]
 
 
@@ -138,14 +163,12 @@ def _training(store: Store) -> list[str]:
     trained = set(store.query(f"{chain_sql(LATEST_POLICY_SQL)} SELECT policy_id FROM trained")["policy_id"])
     measured = measured.filter(pl.col("policy_id").is_in(trained))
     sentences: list[str] = []
-    for use, what in _HELD_OUT.items():
+    for use, what in HELD_OUT_IN_SENTENCES.items():
         rows = measured.filter(use=use, facet="all")
         if rows.height:
             rates = " -> ".join(f"{row['policy']} {_percent(row['rate'])}" for row in rows.to_dicts())
             sentences.append(f"Solved of {rows['tasks'][-1]:,} {what}{'' if sentences else ' (sampled)'}: {rates}.")
-    if sentences:
-        last = measured["policy_id"][-1]
-        sentences += _kinds(measured.filter(policy_id=last))
+    sentences += _kinds(measured)
     return [*sentences, *(f"{promotion.describe()}." for promotion in read_promotions(store)[-1:])]
 
 
@@ -153,20 +176,22 @@ def _measurement(store: Store, policy: str | None) -> list[str]:
     measured = read_measurements(store).filter((pl.col("decoding") == "sampled") & (pl.col("policy_id") == policy))
     sentences = []
     for row in measured.filter(facet="all").to_dicts():
-        if row["use"] in _HELD_OUT:
+        if row["use"] in HELD_OUT_IN_SENTENCES:
             interval = f" (95 %: {100 * row['low']:.0f} to {100 * row['high']:.0f})" if row["low"] is not None else ""
-            sentences.append(
-                f"{row['policy']} solves {_percent(row['rate'])} of {row['tasks']:,} {_HELD_OUT[row['use']]}{interval}, sampled."
-            )
+            held_out = HELD_OUT_IN_SENTENCES[row["use"]]
+            sentences.append(f"{row['policy']} solves {_percent(row['rate'])} of {row['tasks']:,} {held_out}{interval}, sampled.")
     return [*sentences, *_kinds(measured)]
 
 
 def _kinds(measured: pl.DataFrame) -> list[str]:
-    """The success of one policy by kind of task, on the first held-out set that has kinds."""
+    """The success of these policies by kind of task, on the first held-out set that has kinds."""
     rows = measured.filter(facet="kind").filter(pl.col("use") == pl.col("use").min())
-    by_kind = {row["facet_value"]: row for row in rows.to_dicts()}
-    shown = [f"{words} {_percent(by_kind[kind]['rate'])} of {by_kind[kind]['tasks']:,}" for kind, words in KINDS.items() if kind in by_kind]
-    return [f"{rows['policy'][0]} by kind of task: {', '.join(shown)}."] if shown else []
+    shown = []
+    for kind, words in KINDS.items():
+        of_kind = rows.filter(facet_value=kind)
+        if of_kind.height:
+            shown.append(f"{words} {' -> '.join(map(_percent, of_kind['rate']))} of {of_kind['tasks'][-1]:,}")
+    return [f"By kind of task: {', '.join(shown)}."] if shown else []
 
 
 def _certainty(store: Store) -> list[str]:
@@ -218,7 +243,7 @@ def _commands(store: Store, settings: Config, steps: Sequence[str]) -> list[tupl
         one = _first(store, f"SELECT query_id FROM verdicts WHERE kept AND run = {LATEST_RUN.format(table='funnel')} ORDER BY 1 LIMIT 1")
         has_conversations = _first(store, "SELECT trajectory_id FROM trajectories WHERE accepted LIMIT 1") is not None
         then = ("train on them", f"headrace train {here}") if has_conversations else ("conversations", f"headrace synthesize {here}")
-        export = [("export them", f"headrace export --queries {here} --out queries/")] if _topics(store) else []
+        export = [("export them", f"headrace export --queries {here} --out queries/")] if _read_topics(store).height else []
         return [*([("why this one", f"headrace explain {one} {here}")] if one else []), *export, then]
     if "tag" in steps and promoted:
         return [("more of what it fails at", f"headrace synthesize --focus failures {here}")]

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from storage.conversation import mode_in_words
+from storage.conversation import KINDS, mode_in_words
+from storage.explanations.store_rows import HELD_OUT_IN_TABLES
 from storage.releases.lineage_graph import LATEST_POLICY_SQL, POLICY_NAME, chain_sql
-from storage.report.evaluation_queries import KINDS, by_facet, format_rate, parse_pass_k, rates_by_kind, read_measurements
+from storage.report.evaluation_queries import by_facet, format_rate, parse_pass_k, rates_by_kind, read_measurements
 from storage.report.prior_queries import prior_fits, read_priors
 from storage.store import Store
 from storage.tables import CERTAINTY, LATEST_RUN
@@ -70,13 +71,17 @@ def funnel(store: Store) -> Table:
         for row in rows.to_dicts()
     ]
     ratio = f": 1 in {rows['rows_in'][0] / rows['kept'][-1]:,.0f} kept" if rows.height and rows["kept"][-1] else ""
-    return Table("funnel", f"Funnel{ratio}", table_rows)
+    return Table("funnel", f"Funnel{ratio}", table_rows, "`headrace explain RUN` says every reason in words" if table_rows else "")
 
 
 def _reasons(counts: dict[str, int]) -> str:
     ordered = sorted(counts.items(), key=lambda item: -item[1])
-    texts = [f"{reason} {count:,}" for reason, count in ordered[:_REASONS_SHOWN]]
+    texts = [f"{reason.replace('_', ' ')} {count:,}" for reason, count in ordered[:_REASONS_SHOWN]]
     return ", ".join(texts + ([f"{len(ordered) - _REASONS_SHOWN} more"] if len(ordered) > _REASONS_SHOWN else []))
+
+
+_DIVERSITY_LEGEND = """Entropies are in bits, over domains or reasoning modes; complexity is CAC. sd: standard deviation over subsamples.
+over: conversations that the figure is computed from. docs/definitions.md defines each figure."""
 
 
 def diversity(store: Store) -> Table:
@@ -95,7 +100,7 @@ def diversity(store: Store) -> Table:
         }
         for row in rows.to_dicts()
     ]
-    return Table("diversity", "Diversity of the accepted trajectories", shown)
+    return Table("diversity", "Diversity of the accepted trajectories", shown, _DIVERSITY_LEGEND if shown else "")
 
 
 _ROUND_FIGURES = {
@@ -190,6 +195,10 @@ def certainty(store: Store) -> Table:
     return Table("certainty", "Certainty: probed tasks by region", rows.to_dicts(), legend)
 
 
+_PRIORS_LEGEND = """by NAME: tasks whose prior comes from other tasks of that group.
+Spearman: rank correlation with the failure rate, of static difficulty and of the prior; 1 is perfect, 0 is chance."""
+
+
 def priors(store: Store) -> Table:
     """What static difficulty and the measured prior say of the probed tasks, one row per policy of the last training."""
     shown = [
@@ -201,7 +210,8 @@ def priors(store: Store) -> Table:
         }
         for fit in prior_fits(read_priors(store))
     ]
-    return Table("priors", "Prior of difficulty by other probed tasks, and its rank correlation with failure", shown)
+    title = "Prior of difficulty by other probed tasks, and its rank correlation with failure"
+    return Table("priors", title, shown, _PRIORS_LEGEND if shown else "")
 
 
 def flips(store: Store) -> Table:
@@ -219,12 +229,15 @@ def flips(store: Store) -> Table:
         low, high = wilson(changed, tasks)
         share = {"share": f"{changed / tasks:.2f}", "95 %": f"{low:.2f} to {high:.2f}"}
         shown.append({"policy": policy, "tasks": tasks, "another region": changed, **share})
-    return Table("flips", "Regions on a second draw", shown)
+    legend = "share: of the tasks, how many are in another region when their rollouts are drawn again; the more, the less a region means"
+    return Table("flips", "Regions on a second draw", shown, legend if shown else "")
 
 
-_LADDER_LEGEND = """\
-eval_in: siblings of training tasks, with data that is set aside. eval_out: tasks with needs that training does not have.
-Acts change the state of a world, look-ups answer from it, refusals decline. pass^k: chance that k samples of a task all succeed."""
+_HELD_OUT_LEGEND = """\
+known needs: siblings of training tasks, with data that is set aside. new needs: tasks with needs that training does not have.
+pass^k: chance that k samples of a task all succeed."""
+_LADDER_LEGEND = f"""{_HELD_OUT_LEGEND}
+Acts change the state of a world, look-ups answer from it, refusals decline."""
 
 
 def ladder(store: Store) -> Table:
@@ -244,7 +257,7 @@ def ladder(store: Store) -> Table:
         shown.append(
             {
                 "policy": row["policy"],
-                "held out": row["use"],
+                "held out": HELD_OUT_IN_TABLES.get(row["use"], row["use"]),
                 "decoding": row["decoding"],
                 "tasks": row["tasks"],
                 "success": format_rate(row["rate"], row["low"], row["high"]),
@@ -279,7 +292,7 @@ def facets(store: Store) -> Table:
         power = parse_pass_k(last["pass_k"]) if last is not None else {}
         shown.append(
             {
-                "held out": line.use,
+                "held out": HELD_OUT_IN_TABLES.get(line.use, line.use),
                 "by": line.facet,
                 "value": mode_in_words(line.value) if line.facet == "mode" else line.value,
                 "tasks": line.last["tasks"],
@@ -288,7 +301,7 @@ def facets(store: Store) -> Table:
                 "pass^k": f"{max(power)}: {format_rate(*power[max(power)])}" if power else "",
             }
         )
-    return Table("facets", "Success on held-out tasks by facet", shown)
+    return Table("facets", "Success on held-out tasks by facet", shown, _HELD_OUT_LEGEND if shown else "")
 
 
 def tags_command(store: Path) -> str:

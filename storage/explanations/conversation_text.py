@@ -49,12 +49,13 @@ def conversation_rows(messages: Sequence[Message], *, full: bool = False) -> lis
         label = f"user {turn}" if message.role == "user" else message.role
         if message.content:
             rows.append((label, cut(message.content, None if full else SYSTEM if message.role == "system" else TEXT)))
-        results = {
-            each.tool_call_id: each.content or "" for each in itertools.takewhile(lambda each: each.role == "tool", messages[place + 1 :])
-        }
+        answers = itertools.takewhile(lambda each: each.role == "tool", messages[place + 1 :])
+        results = [(each.tool_call_id, each.content or "") for each in answers]
         for call in message.tool_calls:
             rows.append(("  call", cut(call_text(call.function.name, call.function.arguments), None if full else TEXT)))
-            result = results.get(call.id)
+            result = next((text for name, text in results if name == call.id), None)
+            if result is not None:
+                results.remove((call.id, result))
             rows.append(("  result", "none" if result is None else cut(result, None if full else RESULT) or "empty"))
     return rows
 
@@ -68,9 +69,9 @@ def call_text(tool: str, arguments: str | Mapping[str, Any]) -> str:
     return f"{tool}({', '.join(shown)})"
 
 
-def plan_rows(planned: Sequence[PlannedCall], messages: Sequence[Message]) -> list[tuple[str, str]]:
-    """(what happened, call) of every planned call in order, then the calls that the plan does not have."""
-    turns = derive_turns(messages)
+def plan_rows(planned: Sequence[PlannedCall], messages: Sequence[Message], *, full: bool = False) -> list[tuple[str, str]]:
+    """(what happened, call) of every planned call in order, then the calls that the plan does not have. full: nothing is cut."""
+    limit, turns = None if full else TEXT, derive_turns(messages)
     made = [(number, call) for number, turn in enumerate(turns, 1) for step in turn.steps for call in step.calls]
     rows = []
     for plan in planned:
@@ -80,14 +81,18 @@ def plan_rows(planned: Sequence[PlannedCall], messages: Sequence[Message]) -> li
             made.remove(best)
         turn = f"turn {plan.turn}: " if plan.turn is not None else ""
         note = f" ({plan.note})" if plan.note else ""
-        rows.append((_what_happened(best, plan.turn), f"{turn}{cut(call_text(plan.tool, plan.arguments), TEXT)}{note}"))
+        rows.append((_what_happened(best, plan.turn), f"{turn}{cut(call_text(plan.tool, plan.arguments), limit)}{note}"))
     return rows + [
         (
             "not in the plan",
-            f"{f'turn {number}: ' if len(turns) > 1 else ''}{cut(call_text(call.tool, call.arguments or {}), TEXT)}{_status(call)}",
+            f"{f'turn {number}: ' if len(turns) > 1 else ''}{cut(_made_text(call), limit)}{_status(call)}",
         )
         for number, call in made
     ]
+
+
+def _made_text(call: ExecutedCall) -> str:
+    return f"{call.tool}(...), whose arguments are not JSON" if call.arguments is None else call_text(call.tool, call.arguments)
 
 
 def _is_equal(call: ExecutedCall, arguments: Mapping[str, JSON]) -> bool:

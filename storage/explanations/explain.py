@@ -16,12 +16,14 @@ from typing import Any
 import polars as pl
 
 from storage.explanations import explain_conversation, explain_tools, explain_training
+from storage.explanations.conversation_text import RESULT, TEXT
 from storage.explanations.explain_conversation import Diagnose, list_names
+from storage.explanations.funnel_reasons import reason_in_words
 from storage.explanations.store_rows import Details, Facts, difficulty_text, policy_name, row_of, rows_of, with_reason
 from storage.releases.lineage import lines_by_kind, shorten
 from storage.releases.lineage_graph import ORDER, origins, uses
 from storage.releases.node_ids import find_node
-from storage.releases.text_layout import Section, layout_rows, layout_sections
+from storage.releases.text_layout import Section, cut, is_cut, layout_rows, layout_sections
 from storage.store import Store
 
 
@@ -35,7 +37,9 @@ class Explanation:
     sections: tuple[Section, ...] = ()
 
     def __str__(self) -> str:
-        return "\n".join([f"{self.kind} {self.id}", *layout_rows(self.facts, repeat_labels=False), *layout_sections(self.sections)])
+        lines = [f"{self.kind} {self.id}", *layout_rows(self.facts, repeat_labels=False), *layout_sections(self.sections)]
+        texts = (text for rows in (self.facts, *(section.rows for section in self.sections)) for _, text in rows)
+        return "\n".join(lines if not any(map(is_cut, texts)) else [*lines, "", "`--full` shows long texts whole."])
 
 
 def explain(store: Store, name: str, *, full: bool = False, diagnose: Diagnose = list_names) -> Explanation:
@@ -47,7 +51,7 @@ def explain(store: Store, name: str, *, full: bool = False, diagnose: Diagnose =
         diagnose: says of each failed check what was expected and what was there; without it the checks are only named.
 
     Raises:
-        BadInput: the store does not have this id; the message names the nearest ids and an example of each kind.
+        BadInput: the store does not have this id; the message names the nearest ids and the kinds that there are.
     """
     kind, node = find_node(store, name)
     details = _explain(store, kind, node, full, diagnose)
@@ -73,30 +77,34 @@ def _origins(store: Store, kind: str, node: str) -> pl.DataFrame:
 def _explain(store: Store, kind: str, node: str, full: bool, diagnose: Diagnose) -> Details:
     if kind in _WITH_CONVERSATION:
         return _WITH_CONVERSATION[kind](store, node, full, diagnose)
-    details = _EXPLAINERS[kind](store, node)
+    details = _WITH_LONG_TEXTS[kind](store, node, full) if kind in _WITH_LONG_TEXTS else _EXPLAINERS[kind](store, node)
     return details if isinstance(details, Details) else Details(details)
 
 
 # ---- queries and frames -----------------------------------------------------------------------------------------------------
 
 
-def _explain_query(store: Store, node: str) -> Facts:
+def _explain_query(store: Store, node: str, full: bool) -> Facts:
     query = row_of(store, "SELECT * FROM queries WHERE query_id = ? ORDER BY run LIMIT 1", node) or {}
     times = f", {query['occurrences']} times" if (query["occurrences"] or 1) > 1 else ""
-    facts = [("text", query["text"] or "(not decodable)"), ("read from", f"{query['source']}, row {query['row']}{times}")]
+    text = cut(query["text"] or "(not decodable)", None if full else TEXT)
+    facts = [("text", text), ("read from", f"{query['source']}, row {query['row']}{times}")]
     verdicts = rows_of(store, "SELECT * FROM verdicts WHERE query_id = ? ORDER BY run", node)
     facts += [(f"verdict of {verdict['run']}", _verdict(store, verdict)) for verdict in verdicts]
     for frame in rows_of(store, "SELECT * FROM frames WHERE query_id = ? ORDER BY run", node):
         facts += _frame_facts(frame)
     stored = row_of(store, "SELECT fields FROM query_fields WHERE query_id = ? ORDER BY run LIMIT 1", node)
-    own = {key: value for key, value in json.loads(stored["fields"]).items() if value != query["text"]} if stored else {}
-    return [*facts, ("other columns", "\n".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in own.items()))]
+    own = json.loads(stored["fields"]) if stored else {}
+    of_text = next((key for key, value in own.items() if value == query["text"]), None)
+    own = {key: value for key, value in own.items() if key != of_text}
+    shown = {key: cut(json.dumps(value, ensure_ascii=False), None if full else RESULT) for key, value in own.items()}
+    return [*facts, ("other columns", "\n".join(f"{key}: {value}" for key, value in shown.items()))]
 
 
 def _verdict(store: Store, verdict: dict[str, Any]) -> str:
     if verdict["kept"]:
-        return f"kept (last step: {verdict['step']})" + (f", {verdict['reason']}" if verdict["reason"] else "")
-    text = f"dropped at {verdict['step']}: {verdict['reason']}"
+        return f"kept (last step: {verdict['step']})" + (f", {reason_in_words(verdict['reason'])}" if verdict["reason"] else "")
+    text = f"dropped at {verdict['step']}: {reason_in_words(verdict['reason'])}"
     if verdict["duplicate_of"]:
         other = row_of(store, "SELECT text FROM queries WHERE query_id = ? ORDER BY run LIMIT 1", verdict["duplicate_of"])
         sql = "SELECT kept, step FROM verdicts WHERE query_id = ? ORDER BY run <> ?, run LIMIT 1"
@@ -126,10 +134,24 @@ def _frame_facts(frame: dict[str, Any]) -> Facts:
         ("difficulty", difficulty_text(frame) if frame["difficulty"] is not None else ""),
         ("measured level", str(frame["level"]) if frame["level"] != frame["difficulty"] and frame["level"] is not None else ""),
         ("quality", f"{frame['quality']:.3f}" if frame["quality"] is not None else ""),
-        ("status", with_reason(f"{frame['status']}", frame["reason"])),
+        *_status_facts(frame),
         ("nearest tool", tool),
-        ("rank in its stratum", str(frame["stratum_rank"]) if frame["stratum_rank"] is not None else ""),
+        (
+            "rank in its stratum" if frame["frame_id"] else "rank in its topic",
+            str(frame["stratum_rank"]) if frame["stratum_rank"] is not None else "",
+        ),
     ]
+
+
+def _status_facts(frame: dict[str, Any]) -> Facts:
+    """Status and reason in words; what a reason adds in parentheses stays as it is. Of a row without a frame, the reason says why no world
+    reads it, whatever became of the row."""
+    status = {"admitted": "a task", "ungrounded": "kept, no task"}.get(frame["status"], str(frame["status"]).replace("_", " "))
+    why, _, by = (frame["reason"] or "").partition(" (")
+    words = reason_in_words(why) + (f" ({by}" if by else "")
+    if frame["frame_id"]:
+        return [("status", with_reason(status, words))]
+    return [("status", status), ("no task, because", words)]
 
 
 def _explain_frame(store: Store, node: str) -> Facts:
@@ -149,7 +171,7 @@ def _explain_frame(store: Store, node: str) -> Facts:
 def _explain_run(store: Store, node: str) -> Facts:
     steps = rows_of(store, "SELECT * FROM funnel WHERE run = ? ORDER BY position", node)
     facts = [
-        (step["step"], f"{step['rows_in']:,} in, {step['kept']:,} kept, {step['dropped']:,} dropped {step['reasons'] or ''}")
+        (step["step"], f"{step['rows_in']:,} in, {step['kept']:,} kept, {step['dropped']:,} dropped{_dropped_text(step['reasons'])}")
         for step in steps
     ]
     measured = rows_of(
@@ -158,20 +180,28 @@ def _explain_run(store: Store, node: str) -> Facts:
     return facts + [(row["metric"], f"{row['value']:.4g} (n {row['n']})") for row in measured if row["value"] is not None]
 
 
+def _dropped_text(reasons: str | None) -> str:
+    """A line for each reason of a step, the most frequent first. reasons: JSON, reason -> rows."""
+    counts = sorted(json.loads(reasons or "{}").items(), key=lambda item: -item[1])
+    return "".join(f"\n{count:,}: {reason_in_words(reason)}" for reason, count in counts)
+
+
 _WITH_CONVERSATION: dict[str, Callable[[Store, str, bool, Diagnose], Details]] = {
     "task": explain_conversation.explain_task,
     "trajectory": explain_conversation.explain_trajectory,
     "rollout": explain_conversation.explain_rollout,
     "blueprint": explain_conversation.explain_blueprint,
 }
-_EXPLAINERS: dict[str, Callable[[Store, str], Details | Facts]] = {
+_WITH_LONG_TEXTS: dict[str, Callable[[Store, str, bool], Details | Facts]] = {
     "query": _explain_query,
-    "frame": _explain_frame,
-    "run": _explain_run,
-    "tool": explain_tools.explain_tool,
     "cluster": explain_tools.explain_cluster,
     "world": explain_tools.explain_world,
     "domain": explain_tools.explain_domain,
+}
+_EXPLAINERS: dict[str, Callable[[Store, str], Details | Facts]] = {
+    "frame": _explain_frame,
+    "run": _explain_run,
+    "tool": explain_tools.explain_tool,
     "taxonomy": explain_tools.explain_taxonomy,
     "policy": explain_training.explain_policy,
     "stage": explain_training.explain_stage,

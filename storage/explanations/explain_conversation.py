@@ -227,7 +227,7 @@ def _with_conversation(store: Store, details: Details, row: Mapping[str, Any], f
     if failed_names(row["checks"]):
         details.add("failed checks: expected, and found", [pair for each in diagnose(store, row) for pair in _failed_rows(each)])
     details.add("conversation", conversation_rows(messages, full=full))
-    details.add("plan, and what happened", plan_rows(_planned_calls(store, row), messages))
+    details.add("plan, and what happened", plan_rows(_planned_calls(store, row), messages, full=full))
     return details
 
 

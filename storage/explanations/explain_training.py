@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from storage.conversation import mode_in_words
-from storage.explanations.store_rows import Details, Facts, count_by, interval_text, policy_name, row_of, rows_of
+from storage.conversation import KINDS, mode_in_words
+from storage.explanations.store_rows import Details, Facts, count_by, held_out_text, interval_text, policy_name, row_of, rows_of
 from storage.releases.headlines import headline
 from storage.releases.lineage_graph import IS_ENGINE
 from storage.store import Store
@@ -37,8 +37,16 @@ def _gate_text(row: dict[str, Any]) -> str:
 
 
 def _measurements(store: Store, policy: str) -> Facts:
-    rows = rows_of(store, "SELECT * FROM evaluations WHERE policy_id = ? AND facet = 'all' ORDER BY use, decoding", policy)
-    return [(f"{row['use']} {row['decoding']}", f"{row['rate']:.3f}{interval_text(row)} on {row['tasks']} tasks") for row in rows]
+    sql = """SELECT * FROM evaluations WHERE policy_id = ? AND facet IN ('all', 'kind')
+             ORDER BY use, decoding, facet, list_position(?, facet_value)"""
+    rows = rows_of(store, sql, policy, list(KINDS))
+    return [(_measurement_label(row), f"{row['rate']:.3f}{interval_text(row)} on {row['tasks']} tasks") for row in rows]
+
+
+def _measurement_label(row: dict[str, Any]) -> str:
+    if row["facet"] == "kind":
+        return f"  {KINDS[row['facet_value']]}"
+    return held_out_text(row)
 
 
 def _failures(store: Store, policy: str) -> Facts:
@@ -82,7 +90,7 @@ def explain_release(store: Store, node: str) -> Details:
         (key.replace("_", " "), value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
         for key, value in manifest.items()
     ]
-    details = Details([*facts, *(pair for pair in decided if pair[0] != "name" and pair[1] != "null")])
+    details = Details([*facts, *(pair for pair in decided if pair[0] != "name" and pair[1] not in ("null", "[]"))])
     details.add("items, with examples", _items(store, node))
     return details
 
@@ -116,7 +124,12 @@ def _items(store: Store, release: str, only: str | None = None) -> Facts:
 
 def explain_evaluation(store: Store, node: str) -> Details:
     rows = rows_of(store, "SELECT * FROM evaluations WHERE evaluation_id = ? ORDER BY facet, facet_value", node)
-    details = Details([("of policy", policy_name(store, rows[0]["policy_id"])), ("on", f"{rows[0]['use']}, {rows[0]['decoding']}")])
+    details = Details(
+        [
+            ("of policy", policy_name(store, rows[0]["policy_id"])),
+            ("on", held_out_text(rows[0])),
+        ]
+    )
     rates = [
         (
             _facet_text(row["facet"], row["facet_value"] or ""),

@@ -13,6 +13,14 @@ from storage.store import Store
 
 Facts = list[tuple[str, str]]
 """(label, text) pairs in reading order; those without a text are left out."""
+HELD_OUT_IN_SENTENCES = {"eval_in": "held-out tasks", "eval_out": "held-out tasks with needs that training does not have"}
+HELD_OUT_IN_TABLES = {"eval_in": "known needs", "eval_out": "new needs"}
+"""A held-out set in few words: training has tasks with the needs (P10) of its tasks, or has none."""
+
+
+def held_out_text(row: Mapping[str, Any]) -> str:
+    """`known needs, sampled` of a row of `evaluations`."""
+    return f"{HELD_OUT_IN_TABLES.get(row['use'], row['use'])}, {row['decoding']}"
 
 
 @dataclass

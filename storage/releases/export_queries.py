@@ -1,17 +1,18 @@
 """Kept queries as files: a row for each with all columns of the user's file, and what the funnel found; with a card and checksums.
 
 One idea: the user's columns keep their names and values, so the files join with what they came from. Ours stand behind them; one whose name
-the user's file has already is called `headrace_<name>`. In Parquet a column of one plain type has that type, any other is JSON
-(`arrow.json`).
+the user's file has already is called `headrace_<name>`, and if that is taken too, `headrace_<name>_2`. In Parquet a column of one plain
+type has that type, any other is JSON (`arrow.json`).
 
 What it does not do: conversations and tasks (`export.py`).
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,8 @@ _NAME = "queries"
 _KEPT_SQL = """
 WITH kept AS (SELECT query_id, run FROM verdicts WHERE kept),
 committed AS (SELECT run, max(parts.rowid) AS place FROM funnel JOIN parts USING (part_id) GROUP BY run),
-last AS (
-  SELECT left(query_id, length(query_id) - 9) AS file, max_by(run, place) AS run FROM kept JOIN committed USING (run) GROUP BY file)
+read AS (SELECT DISTINCT left(query_id, length(query_id) - 9) AS file, run FROM verdicts),
+last AS (SELECT file, max_by(run, place) AS run FROM read JOIN committed USING (run) GROUP BY file)
 SELECT q.query_id, q.run, q.source, q.row, q.text, q.language, q.occurrences, f.difficulty, f.difficulty_by, f.tool_id, t.task_id, o.fields,
   CASE WHEN f.frame_id IS NULL THEN f.topic ELSE f.world || '/' || f.intent END AS topic
 FROM kept JOIN queries q USING (query_id, run) LEFT JOIN frames f USING (query_id, run) LEFT JOIN query_fields o USING (query_id, run)
@@ -63,7 +64,7 @@ def export_queries(store: Store, out_dir: Path, run: str | None = None, *, licen
     """
     found = store.query(_KEPT_SQL, [run, run]).to_dicts()
     if not found:
-        what = f"run {run} kept no query" if run else "no query was kept yet"
+        what = f"run {run} kept no query" if run else "no query was kept when the files were last curated"
         raise BadInput(f"{store.root}: {what}; `headrace curate FILES --store {store.root}` keeps some")
     sources = Counter(row["source"] for row in found)
     if unknown := next((source for source in licences or {} if source not in sources), None):
@@ -87,11 +88,16 @@ def _rows(found: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], dic
     """The exported rows, which all have the same columns, and our columns: what they hold -> their name in the files."""
     fields = [json.loads(row["fields"]) if row["fields"] else {"text": row["text"]} for row in found]
     theirs = dict.fromkeys(name for row in fields for name in row)
-    names = {name: f"headrace_{name}" if name in theirs else name for name in OWN_COLUMNS}
+    names = {name: _free_name(name, theirs) for name in OWN_COLUMNS}
     rows = [
         {**dict.fromkeys(theirs), **own, **{names[name]: row[name] for name in OWN_COLUMNS}} for row, own in zip(found, fields, strict=True)
     ]
     return rows, names
+
+
+def _free_name(name: str, taken: Collection[str]) -> str:
+    numbered = (f"headrace_{name}_{number}" for number in itertools.count(2))
+    return next(free for free in itertools.chain((name, f"headrace_{name}"), numbered) if free not in taken)
 
 
 def _as_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
@@ -116,16 +122,17 @@ def _card(
     languages = sorted({str(row["language"]) for row in found})
     topics = Counter(str(row["topic"]) for row in found)
     levels = Counter((str(row["difficulty_by"]), row["difficulty"]) for row in found)
+    runs = sorted({row["run"] for row in found})
+    read = store.query("SELECT count(DISTINCT query_id) FROM verdicts WHERE list_contains(?, run)", [runs]).item()
     steps = store.query(
         "SELECT run, step, rows_in, kept, dropped, reasons FROM funnel WHERE list_contains(?, run) ORDER BY run, position",
-        [sorted({row["run"] for row in found})],
+        [runs],
     ).rows()
     head = ["---", "language:", *(f"- {language}" for language in languages), "tags:", "- tool-use", "- queries", "configs:"]
     head += [f"- config_name: {_NAME}", f"  data_files: {_NAME}.parquet", "---"]
     sections = [
         "\n".join(head),
-        f"# Queries\n\n{len(found):,} queries of users, kept by Headrace of {sum(row[2] for row in steps if row[1] == 'ingest'):,}, "
-        f"in {len(topics):,} topics.",
+        f"# Queries\n\n{len(found):,} queries of users, kept by Headrace of {read:,}, in {len(topics):,} topics.",
         "## How to use it\n\n```python\nfrom datasets import load_dataset\n\n"
         f'queries = load_dataset(".", "{_NAME}", split="train")  # "." is this folder\n```',
         "## Columns\n\nThe columns of the files that the queries came from, as they are there; in the query itself personal data are "

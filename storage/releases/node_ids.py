@@ -1,7 +1,7 @@
 """From what a user types to an id of a store: a whole id, a unique beginning of one, or a name that tables print.
 
 One idea: each kind of id is one SELECT. Names of policies and releases, and the hash of a policy's weights, lead to the last one that has
-them. What is not found is refused with the nearest ids and one example of each kind.
+them. What is not found is refused with the nearest ids and the kinds that there are.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def find_node(store: Store, text: str) -> Node:
     """The node that a user means: by its id, its name, or a beginning of three characters or more that no other id has.
 
     Raises:
-        BadInput: several ids begin so, or none; the message has some of them, or the nearest ids and an example of each kind.
+        BadInput: several ids begin so, or none; the message has some of them, or the nearest ids and the kinds that there are.
     """
     return _exact(store, text) or _named(store, text) or _by_prefix(store, text)
 
@@ -96,11 +96,10 @@ def _by_prefix(store: Store, text: str) -> Node:
         raise BadInput(f"nothing in {store.root} has the id {text!r}; the store is empty")
     raise BadInput(
         f"nothing in {store.root} has the id {text!r}; the nearest ids are {', '.join(near['id'])}. "
-        f"This store has ids of these kinds: {', '.join(f'{kind} {example}' for kind, example in _examples(store))}"
+        f"This store has ids of: {', '.join(_kinds(store))}"
     )
 
 
-def _examples(store: Store) -> list[tuple[str, str]]:
-    """(kind, an id of it) of every kind that the store has."""
-    first = {kind: store.query(f"SELECT id FROM ({ids}) AS known(id) WHERE id IS NOT NULL LIMIT 1") for kind, ids in _IDS.items()}
-    return [(kind, rows.item()) for kind, rows in first.items() if rows.height]
+def _kinds(store: Store) -> list[str]:
+    """The kinds that the store has."""
+    return [kind for kind, ids in _IDS.items() if store.query(f"SELECT id FROM ({ids}) AS known(id) WHERE id IS NOT NULL LIMIT 1").height]

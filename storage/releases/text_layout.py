@@ -18,6 +18,8 @@ _WIDE = r"\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff0
 _PIECES = re.compile(rf"[{_WIDE}]|[^\s,{_WIDE}]*,|[^\s,{_WIDE}]+|[^\S\n]+")
 """Pieces of a line that are not divided: words, single wide characters, and parts up to a comma."""
 
+_CUT = re.compile(r" \.\.\. [0-9,]+ more characters\b")
+
 Rows = Sequence[tuple[str, str]]
 """(label, text) pairs."""
 
@@ -35,6 +37,11 @@ def cut(text: str, most: int | None) -> str:
     if most is None or len(text) <= most + len(" ... 999 more characters"):
         return text
     return f"{text[:most].rstrip()} ... {len(text) - most:,} more characters"
+
+
+def is_cut(text: str) -> bool:
+    """Whether a part of the text is what `cut` made of a longer one."""
+    return _CUT.search(text) is not None
 
 
 def layout_rows(rows: Rows, indent: int = 2, *, repeat_labels: bool = True) -> list[str]:

@@ -13,11 +13,9 @@ from typing import Any
 
 import polars as pl
 
+from storage.conversation import KINDS
 from storage.releases.lineage_graph import LATEST_POLICY_SQL, POLICY_NAME, chain_sql
 from storage.store import Store
-
-KINDS = {"act": "acts", "look-up": "look-ups", "refusal": "refusals"}
-"""Values of facet `kind`, and their plurals. A headline gives the rate of each: one average would hide that refusals are learned first."""
 
 
 def read_measurements(store: Store) -> pl.DataFrame:

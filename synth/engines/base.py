@@ -148,6 +148,6 @@ def side_by_side(work: Callable[[Item], Result], items: Sequence[Item], at_once:
         threads.shutdown(cancel_futures=True)
 
 
-def is_dead(unanswered: int, total: int) -> bool:
+def has_failed(unanswered: int, total: int) -> bool:
     """Whether an engine counts as gone: half of the requests, and at least one, got no answer."""
     return unanswered >= max(1, total / 2)

@@ -128,7 +128,7 @@ def weights_of(name: str) -> str:
     return digest.hexdigest()[:8]
 
 
-def look_at(name: str, *, tools: bool = False) -> None:
+def check_engine(name: str, *, tools: bool = False) -> None:
     """Checks an engine without starting a server. Only its use can show that it works.
 
     Raises:

@@ -121,6 +121,7 @@ class JsonServer:
     async def _attempt(self, method: str, path: str, body: bytes | None, read: Callable[[Any], Read], attempt: int) -> Read:
         """The answer to one request. attempt: its number, from 1. Raises ServerError."""
         has_answered = path in self._answered
+        known = {"has_answered": has_answered, "is_served": bool(self._answered)}
 
         def error(problem: Problem) -> ServerError:
             return ServerError(problem, url=f"{self.url}/{path}", tries=attempt, **self._named)
@@ -134,10 +135,10 @@ class JsonServer:
             try:
                 answer = read(orjson.loads(data or b"null"))
             except (ValueError, KeyError, TypeError, IndexError) as malformed:
-                raise error(problem_of_answer(response.status, response.headers, data, has_answered=has_answered)) from malformed
+                raise error(problem_of_answer(response.status, response.headers, data, **known)) from malformed
             self._answered.add(path)
             return answer
-        raise error(problem_of_answer(response.status, response.headers, data, has_answered=has_answered))
+        raise error(problem_of_answer(response.status, response.headers, data, **known))
 
     async def close(self) -> None:
         if self._session is not None:

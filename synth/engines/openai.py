@@ -28,7 +28,7 @@ from synth.engines.base import ChatAnswer, ChatRequest, EngineFailure, EngineUnu
 from synth.engines.budget import Budget
 from synth.engines.cache import Answered, Answers
 from synth.engines.http import Background, JsonServer
-from synth.engines.server_errors import Cause, ServerError
+from synth.engines.server_errors import Cause, Problem, ServerError
 from synth.gc_paused import pause_gc
 
 BASE_URL = "https://api.openai.com/v1"
@@ -74,7 +74,7 @@ class OpenAIEngine:
     Attributes:
         context_tokens: the model's context window, if `check` found it.
         limit_field: the request's field of `max_tokens`, which newer models of OpenAI call differently; `check` finds it.
-        tells_tokens: whether the server returns tokens, as vLLM does; `check` finds it.
+        returns_tokens: whether the server returns tokens, as vLLM does; `check` finds it.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class OpenAIEngine:
         self._arrived: list[tuple[Answered, asyncio.Future[None]]] = []
         self.context_tokens: int | None = None
         self.limit_field = "max_tokens"
-        self.tells_tokens = False
+        self.returns_tokens = False
         self._server = self._background.run(self._connect())
 
     @property
@@ -223,7 +223,7 @@ class OpenAIEngine:
     def _failure(self, error: ServerError) -> EngineFailure | EngineUnusable:
         if why := self._gone():
             return EngineFailure(why)
-        return EngineUnusable(str(error)) if error.meets_all else EngineFailure(str(error))
+        return EngineUnusable(str(error)) if error.is_permanent else EngineFailure(str(error))
 
     def _gone(self) -> str:
         return self._ended() if self._ended is not None else ""
@@ -239,14 +239,14 @@ class OpenAIEngine:
             self.context_tokens = served[model].get("max_model_len")
             await self._ping(tools)
             if traced:
-                self.tells_tokens = await self._tells_tokens()
+                self.returns_tokens = await self._returns_tokens()
         except ServerError as error:
             problem = error.problem
-            if self._gone() or problem.cause is Cause.QUOTA or (error.is_temporary and problem.status is not None):
-                raise self._failure(error) from error
-            if tools and problem.status in (400, 422) and await self._answers_without_tools():
+            if tools and not self._gone() and _may_lack_tools(problem) and await self._answers_without_tools():
                 hint = "start it with a tool parser, as vLLM's --enable-auto-tool-choice --tool-call-parser hermes"
                 raise BadInput(f"{url} accepts no tools ({problem.words}); {hint}") from error
+            if self._gone() or problem.cause is Cause.QUOTA or (error.is_temporary and problem.status is not None):
+                raise self._failure(error) from error
             raise BadInput(str(error)) from error
         except (KeyError, TypeError) as error:
             raise BadInput(f"{url} is no OpenAI-compatible server: {url}/models lists no models; correct OPENAI_BASE_URL") from error
@@ -265,7 +265,7 @@ class OpenAIEngine:
             elif status != 400 or not _OVERFLOW.search(words):
                 raise
 
-    async def _tells_tokens(self) -> bool:
+    async def _returns_tokens(self) -> bool:
         """Whether it returns tokens on request; other servers refuse or ignore the request."""
         try:
             body = orjson.dumps({**self.body(_PING), **_TRACED})
@@ -302,9 +302,14 @@ class OpenAIEngine:
             body["response_format"] = {"type": "json_schema", "json_schema": form}
         if request.alternatives:
             body |= {"logprobs": True, "top_logprobs": request.alternatives}
-        if request.is_traced and self.tells_tokens:
+        if request.is_traced and self.returns_tokens:
             body |= _TRACED
         return body | self.config.extra
+
+
+def _may_lack_tools(problem: Problem) -> bool:
+    """Whether a server may have refused a request because it has tools; llama.cpp's answers 500 then."""
+    return problem.status in (400, 404, 422) or (problem.status == 500 and "tool" in problem.words)
 
 
 def is_closed(schema: JSON) -> bool:
@@ -347,6 +352,7 @@ def _read(response: Any) -> dict[str, JSON]:
         data["token_ids"] = choice["token_ids"]
     if response.get("prompt_token_ids"):
         data["prompt_ids"] = response["prompt_token_ids"]
+    _answer(data, "", 0.0)
     return data
 
 

@@ -34,6 +34,7 @@ _PER_TIME = re.compile(r"per (second|minute|hour)|(retry|try again) (in|after)|r
 """Words of a limit that passes by itself; some providers call it a quota too."""
 _NO_CREDIT = re.compile(r"credit balance|billing hard limit", re.IGNORECASE)
 _MODEL_CODES = frozenset({"model_not_found"})
+_RATE_CODES = frozenset({"rate_limit_exceeded"})
 _MODEL = re.compile(r"\bmodel\b", re.IGNORECASE)
 _NO_MODEL = re.compile(r"not a valid model", re.IGNORECASE)
 _FILTERED = re.compile(r"moderation|flagged|content (policy|filter)", re.IGNORECASE)
@@ -94,7 +95,7 @@ class ServerError(HeadraceError):
         return self.problem.cause in _TEMPORARY
 
     @property
-    def meets_all(self) -> bool:
+    def is_permanent(self) -> bool:
         """Whether every other request would meet the same, now and later."""
         return not self.is_temporary and self.problem.cause is not Cause.REQUEST
 
@@ -103,10 +104,13 @@ def _describe(problem: Problem, tries: int, setting: str, has_key: bool) -> tupl
     """What happened, and what to do about it."""
     after = f" after {tries} tries" if tries > 1 else ""
     match problem.cause:
+        case Cause.QUOTA if (problem.retry_after_s or 0.0) > LONGEST_RETRY_AFTER_S:
+            minutes = f"{(problem.retry_after_s or 0.0) / 60:,.0f} min"
+            return f"the limit is reached, for {minutes}", "run the same again after that; all answers are kept"
         case Cause.QUOTA:
             return "the quota is used up", "add credit or raise the limit at the provider, then run the same again; all answers are kept"
         case Cause.RATE_LIMIT:
-            return f"too many requests{after}", "lower in_flight, or run the same again later"
+            return f"too many requests{after}", "lower the key in_flight of the section that names the engine, or run the same again later"
         case Cause.OUTAGE:
             is_reached = problem.status is not None
             remedy = "run the same again later" if is_reached else f"start the server, or correct {setting}"
@@ -116,15 +120,17 @@ def _describe(problem: Problem, tries: int, setting: str, has_key: bool) -> tupl
         case Cause.MODEL:
             return "the model is not served", "correct its name, or serve it there"
         case Cause.KEY:
-            return ("the key is refused", "correct OPENAI_API_KEY") if has_key else ("a key is required", "set OPENAI_API_KEY")
+            remedy = "correct OPENAI_API_KEY, or its rights at the provider"
+            return ("the key is refused", remedy) if has_key else ("a key is required", "set OPENAI_API_KEY")
         case Cause.REQUEST:
             return "the request is refused", ""
 
 
-def problem_of_answer(status: int, headers: Mapping[str, str], body: bytes, *, has_answered: bool) -> Problem:
+def problem_of_answer(status: int, headers: Mapping[str, str], body: bytes, *, has_answered: bool, is_served: bool = False) -> Problem:
     """The problem of an answer that cannot be used.
 
     has_answered: whether this URL has given a good answer before; then the URL is right, and a strange answer is an outage.
+    is_served: whether another path of the same server has; then an error in OpenAI's form is about the request.
     """
     words, codes = _words_and_codes(body)
     is_page = is_web_page(headers, body)
@@ -132,6 +138,8 @@ def problem_of_answer(status: int, headers: Mapping[str, str], body: bytes, *, h
     cause = _cause_of_status(status, words, codes, is_page, retry_after_s)
     if cause is Cause.URL and has_answered:
         cause = Cause.OUTAGE
+    elif cause is Cause.URL and is_served and not is_page and 400 <= status < 500:
+        cause = Cause.REQUEST
     what = f"status {status}" if status >= 300 else "a web page" if is_page else "malformed answer"
     return Problem(cause, what, status, "a web page" if is_page and status >= 300 else words if status >= 300 else "", retry_after_s)
 
@@ -145,10 +153,11 @@ def _cause_of_status(status: int, words: str, codes: frozenset[str], is_page: bo
         is_long = retry_after_s is not None and retry_after_s > LONGEST_RETRY_AFTER_S
         is_quota = retry_after_s is None and _QUOTA.search(words) and not _PER_TIME.search(words)
         return Cause.QUOTA if is_long or is_quota else Cause.RATE_LIMIT
-    if status in (401, 403):
-        return Cause.REQUEST if _FILTERED.search(words) else Cause.KEY
     if codes & _MODEL_CODES or _NO_MODEL.search(words) or (status == 404 and not is_page and _MODEL.search(words)):
         return Cause.MODEL
+    if status in (401, 403):
+        is_limit = status == 403 and (codes & _RATE_CODES or _PER_TIME.search(words))
+        return Cause.RATE_LIMIT if is_limit else Cause.REQUEST if _FILTERED.search(words) else Cause.KEY
     if is_page or status in (404, 405) or 300 <= status < 400:
         return Cause.URL
     return Cause.REQUEST if status >= 300 else Cause.OUTAGE

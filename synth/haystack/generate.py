@@ -116,7 +116,7 @@ def wordings(file: Path | None) -> dict[str, Templates]:
         BadInput: the file cannot be used, or it names a world that does not exist.
     """
     if file is not None and (unknown := sorted(name for name in worlds_in(file) if name not in WORLDS)):
-        raise BadInput(f"{file}: {unknown[0]!r} is no world; the top keys are {', '.join(WORLDS.names())}")
+        raise BadInput(f"{file}: {unknown[0]!r} is no world; the top keys are {WORLDS.listed()}")
     return {world: load_templates(WORLDS[world], file) for world in GROUNDED}
 
 

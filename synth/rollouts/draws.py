@@ -20,7 +20,7 @@ from storage.execution import Progress
 from storage.records import JSON, Outcome, Rollout, Task, content_id
 from storage.store import Part, Store, part_id
 from storage.tables import TABLES
-from synth.engines.base import Engine, EngineFailure, is_dead
+from synth.engines.base import Engine, EngineFailure, has_failed
 from synth.rollouts.episode import IN_FLIGHT, MAX_TOKENS, MAX_TURNS, Episode, play
 
 VERSION = 4
@@ -91,7 +91,7 @@ def _check_alive(engine: Engine, over: Sequence[Episode], has_answered: bool) ->
     """Raises EngineFailure: see `rollout`. With `has_answered` a batch may be two draws, so one unanswered draw is not enough."""
     answered = [episode for episode in over if not episode.is_lost]
     unanswered = [episode.failure for episode in answered if episode.is_unanswered]
-    if is_dead(len(unanswered), len(answered)) and (len(unanswered) == len(answered) or not has_answered):
+    if has_failed(len(unanswered), len(answered)) and (len(unanswered) == len(answered) or not has_answered):
         raise EngineFailure(f"{engine.name} left {len(unanswered)} of {len(answered)} rollouts without an answer: {unanswered[0]}")
 
 

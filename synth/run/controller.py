@@ -65,7 +65,9 @@ class EvolutionConfig(BaseModel):
         0.1, gt=0, le=1, description="Least success rate that is assumed of a cell, so that none is given up for good."
     )
     alarm_factor: float = Field(
-        3.0, gt=1, description="Multiple of its target share from which a domain or family raises the alarm of a collapse."
+        3.0,
+        gt=1,
+        description="Alarm of a collapse if a domain or family has significantly more than this multiple of its share.",
     )
     stop_gain_bits: float = Field(0.02, ge=0, description="Gain in entropy (H_dom + H_mode^1, bits) below which a round is idle.")
     stop_idle_rounds: int = Field(3, ge=1, description="Idle rounds in a row that end the run, if the bands are on target.")
@@ -337,7 +339,10 @@ class Controller:
         return on_target and all(gain < self.config.stop_gain_bits for gain in gains)
 
     def alarms(self) -> list[str]:
-        """Texts about domains and mode families with more than `alarm_factor` times their target share, a sign of collapse."""
+        """Texts about domains and mode families with more than `alarm_factor` times their target share, a sign of collapse.
+
+        More by two standard deviations of a Poisson count, so that a handful of conversations raises none.
+        """
         even = np.full(len(self.families), 1 / len(self.families))
         axes = (
             ("domain", self.domains, self._counts[0], self._weights / self._weights.sum()),
@@ -349,9 +354,10 @@ class Controller:
         total = int(counts.sum())
         if total < self.config.proposals_per_round:
             return []
-        shares = zip(labels, (counts / total).tolist(), (self.config.alarm_factor * targets).tolist(), strict=True)
+        factor = self.config.alarm_factor
+        limits = factor * targets * total
+        over = counts > limits + 2 * np.sqrt(limits)
         return [
-            f"{axis} {label} holds {share:.1%} of what was accepted, more than {limit:.1%}"
-            for label, share, limit in shares
-            if limit < share
+            f"{axis} {labels[i]} has {counts[i] / total:.1%} of the accepted conversations, more than {factor:g} times its share"
+            for i in np.flatnonzero(over).tolist()
         ]

@@ -1,6 +1,7 @@
 """The patience of a run with proposals in vain: it warns early, and stops after a number of them in a row.
 
-One idea: both follow from the state of the run alone, so a repeated call warns and stops at the same proposal with the same words.
+One idea: it stops by the state of the run alone, so a repeated call stops at the same proposal with the same words. The warning comes as
+early as it can: it counts the proposals that are finished when it looks, which may be others in a repeated call.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from synth.blueprints.planner import Planner
 from synth.blueprints.redraw import redraw
 from synth.clusters.business_clusters import Cluster
 from synth.conversations.conversation_task import conversation_task
-from synth.engines.base import EngineFailure, is_dead, side_by_side
+from synth.engines.base import EngineFailure, has_failed, side_by_side
 from synth.gc_paused import pause_gc
 from synth.roles.role_engines import RoleEngines
 from synth.roles.simulate import Simulated
@@ -164,7 +164,7 @@ def propose_with_models(
 
     proposals = side_by_side(work, jobs, engines.config.in_flight, label, progress)
     unanswered = [one for one in proposals if one.outcome == Outcome.INFRA_FAILURE]
-    if is_dead(len(unanswered), len(proposals)):
+    if has_failed(len(unanswered), len(proposals)):
         why = unanswered[0].failure if unanswered[0].simulated is None else unanswered[0].simulated.failure
         raise EngineFailure(f"{len(unanswered)} of {len(proposals)} conversations of {label} got no answer ({why}); none of them is stored")
     return proposals

@@ -7,6 +7,7 @@ after a kill of its engine or owner has the owner's mark in a label, and the nex
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -99,8 +100,8 @@ class Docker:
             kwargs = {"base_url": self._url} if self._url else docker.utils.kwargs_from_env()
             self._connected = docker.APIClient(version="auto", timeout=CALL_S, num_pools=32, **kwargs)
         except docker.errors.DockerException as error:
-            where = self._url or "DOCKER_HOST or /var/run/docker.sock"
-            raise SandboxError(f"no Docker engine answers at {where}: {str(error).splitlines()[0][:200]}") from error
+            where = self._url or os.environ.get("DOCKER_HOST") or "/var/run/docker.sock"
+            raise SandboxError(f"no Docker engine answers at {where}: {_reason(error)}") from error
         return self._connected
 
     def open(self, limits: Limits, *, without: frozenset[Protection] = frozenset()) -> DockerBox:
@@ -181,3 +182,16 @@ def _remove(client: docker.APIClient, container: str) -> None:
                     raise
         time.sleep(0.01)
     raise SandboxError(f"Docker has not removed the container {container[:12]} in {CALL_S} s")
+
+
+def _reason(error: Exception) -> str:
+    """The reason in the innermost exception: `no such file or directory`, `connection refused`."""
+    seen: Any = error
+    while True:
+        inner = seen.__cause__ or getattr(seen, "reason", None) or next((each for each in seen.args if isinstance(each, Exception)), None)
+        if not isinstance(inner, Exception):
+            break
+        seen = inner
+    if isinstance(seen, OSError) and seen.strerror:
+        return seen.strerror.lower()
+    return str(seen).splitlines()[0].rpartition(": ")[2][:200]

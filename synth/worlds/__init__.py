@@ -58,6 +58,11 @@ class Worlds:
 
         return tuple(dict.fromkeys((*GROUNDED, *library_specs(), *self._registered)))
 
+    def listed(self) -> str:
+        """The names, for a message: all that Headrace ships, and how many others there are."""
+        names = [name for name in self.names() if name not in self._registered]
+        return ", ".join(names) + (f" and {len(self._registered)} of your own" if self._registered else "")
+
     def register(self, world: type[World]) -> None:
         """Makes a world known in this process; one of the same name is replaced.
 
@@ -96,7 +101,7 @@ def _check_name(name: str) -> str:
             raise ValueError(f"{name!r} has several versions here; name one of {', '.join(versions)}")
         return versions[0]
     nearest = difflib.get_close_matches(name.lower(), WORLDS.names(), n=1, cutoff=0.5)
-    hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(WORLDS.names())}"
+    hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are {WORLDS.listed()}"
     raise ValueError(f"no world is called {name!r}; {hint}")
 
 

@@ -82,11 +82,13 @@ def folder(undisturbed: Finished, tmp_path_factory: pytest.TempPathFactory) -> P
         packed.write(lines)
     starter = (ROOT / "synth" / "worlds" / "declarative" / "starter.yaml").read_text()
     (here / "my_worlds").mkdir()
-    for name in ("my_shop.yaml", "my_worlds/car_workshop.yaml"):
+    for name in ("my.yaml", "my_shop.yaml", "my_worlds/car_workshop.yaml"):
         (here / name).write_text(starter.replace("domain: tool_library", f"domain: {Path(name).stem}", 1))
     tools = [{"name": tool.name, "description": tool.description, "inputSchema": tool.parameters} for tool in WORLDS["retail"].tools]
     rows = "".join(json.dumps({**tool, "server": "my tools", "label": "Travel & Maps"}) + "\n" for tool in tools)
     (here / "mine.jsonl").write_text(rows)
+    labelled = {"text": "cancel reservation b012", "intent": "cancel_reservation", "slots": {"reservation": "b012"}}
+    (here / "labelled.jsonl").write_text(json.dumps(labelled) + "\n")
     with gzip.open(here / "mcp_tools.jsonl.gz", "wt") as packed:
         packed.write(rows)
     (here / "bin").mkdir()

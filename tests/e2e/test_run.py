@@ -32,7 +32,7 @@ def eventually(holds: Callable[[], object], within_s: float) -> bool:
 
 
 def test_it_ends_with_sentences_and_shows_tables_and_a_query_that_works_if_they_are_wanted(undisturbed: Finished) -> None:
-    for words in ("Plan, with times", "kept of 8,000", "by kind of task: acts", "promoted", "headrace chat --policy latest", "Prefect run"):
+    for words in ("Plan, with times", "kept of 8,000", "By kind of task: acts", "promoted", "headrace chat --policy latest", "Prefect run"):
         assert words in undisturbed.output
     verbose = headrace("run", "--config", str(CI), "--verbose", folder=undisturbed.folder, environment=dict(os.environ))
     for title in ("Funnel: 1 in", "Diversity", "Static difficulty", "Certainty", "Success on held-out tasks"):

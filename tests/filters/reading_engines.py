@@ -13,8 +13,8 @@ from unittest import mock
 
 from aiohttp import web
 
-from benchmarks import mock_openai
-from benchmarks.mock_openai import Mock
+from benchmarks.synthesis_sections import mock_openai
+from benchmarks.synthesis_sections.mock_openai import Mock
 from filters.taxonomy.agreement import Known
 from filters.taxonomy.tree import Tree
 from storage.records import Frame, Message

@@ -65,7 +65,7 @@ def test_a_step_in_the_list_is_counted_and_tells_its_reasons(undisturbed: tuple[
     dropped = store.query("SELECT query_id, q.text FROM verdicts v JOIN queries q USING (query_id, run) WHERE step = 'words' ORDER BY 1")
     assert dropped.height == row["dropped"]
     assert dropped["text"].str.strip_chars(" .!?~,;:").str.split(" ").list.len().min() > 9
-    assert "dropped at words: many_words" in str(explain(store, dropped["query_id"][0]))
+    assert "dropped at words: many words" in str(explain(store, dropped["query_id"][0]))
     assert [shown["step"] for shown in funnel_table(store).rows] == steps
     assert "many_words" in write_report(store).read_text()
 

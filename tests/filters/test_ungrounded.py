@@ -80,6 +80,21 @@ def test_greetings_do_not_hide_junk_nor_drop_requests(curated: tuple[Store, Funn
     assert not any("flight" in text or "refund" in text for text in reasons)
 
 
+def test_short_wordings_that_many_use_are_kept_and_junk_that_no_rule_knows_comes_last(tmp_path: Path) -> None:
+    """Given a log of 200 questions, a wording of two words that is there 40 times, and random keys and slips, then the wording is kept."""
+    store, path = Store(tmp_path / "store"), tmp_path / "log.txt"
+    verbs, things = ("change", "pay for", "cancel", "look up", "print"), ("my seat", "the flight", "a meal", "my ticket", "the invoice")
+    questions = [f"how do I {verb} {thing} on LX{n}" for verb in verbs for thing in things for n in range(8)]
+    junk = ["wlzoj drg", "xrk pqe", "good monriing team", "往宿辰月"] * 10
+    path.write_text("\n".join([*questions, *["forgot password"] * 40, "reset password", *junk]) + "\n", encoding="utf-8")
+    curate(store, [path], FunnelConfig(coverage=CoverageConfig(keep=12), ungrounded=True))
+    rows = store.query(
+        "SELECT q.text, f.topic, v.kept FROM verdicts v JOIN queries q USING (query_id, run) JOIN frames f USING (query_id, run)"
+    )
+    kept = rows.filter("kept")["text"].to_list()
+    assert "forgot password" in kept and not set(kept) & set(junk)
+
+
 def test_difficulty_is_rated_by_cues_and_said_to_be(curated: tuple[Store, FunnelResult]) -> None:
     store, _ = curated
     frames = store.query("SELECT difficulty, difficulty_by, frame_id, topic FROM frames WHERE status = 'ungrounded'")
@@ -140,6 +155,30 @@ def test_of_a_file_that_was_curated_twice_the_last_run_counts(log: tuple[Path, l
     assert len((export_queries(store, tmp_path / "out", first.run) / "queries.jsonl").read_text().splitlines()) == 24
 
 
+def test_a_last_run_that_kept_nothing_counts_too_and_the_card_counts_each_row_once(tmp_path: Path) -> None:
+    """Given two files, one of which is curated again with another result, then the export has its rows of the last run only."""
+    store, log, other = Store(tmp_path / "store"), tmp_path / "log.txt", tmp_path / "other.txt"
+    log.write_text("where do I pick up my lost suitcase in Cairo\nis there wifi on flight LX17\n")
+    other.write_text("can I take my dog on board\n")
+    curate(store, [log, other], FunnelConfig(coverage=CoverageConfig(keep=3), ungrounded=True))
+    curate(store, [log], FunnelConfig(coverage=CoverageConfig(keep=3), ungrounded=False))
+    out = export_queries(store, tmp_path / "out")
+    assert [json.loads(line)["text"] for line in (out / "queries.jsonl").read_text().splitlines()] == ["can I take my dog on board"]
+    assert "1 queries of users, kept by Headrace of 3," in (out / "README.md").read_text()
+
+
+def test_no_column_of_the_user_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("text,topic,headrace_topic,headrace_topic_2\nwhere is my lost suitcase,a,b,c\n")
+    store = Store(tmp_path / "store")
+    curate(store, [path], CONFIG.model_copy(update={"ingest": IngestConfig()}))
+    (line,) = (export_queries(store, tmp_path / "out") / "queries.jsonl").read_text().splitlines()
+    row = json.loads(line)
+    assert [row[name] for name in ("topic", "headrace_topic", "headrace_topic_2")] == ["a", "b", "c"] and "suitcase" in row[
+        "headrace_topic_3"
+    ]
+
+
 def test_personal_data_are_masked_in_the_query_and_columns_can_be_left_out(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     path.write_text("text,mail\nplease send my lost suitcase to bob@example.com,bob@example.com\n")
@@ -155,7 +194,13 @@ def test_explain_and_lineage_know_such_a_query(curated: tuple[Store, FunnelResul
     store, _ = curated
     (query,) = store.query("SELECT query_id FROM frames WHERE status = 'ungrounded' ORDER BY query_id LIMIT 1")["query_id"]
     said = " ".join(str(explain(store, query)).split())
-    assert "topic" in said and "guessed by cues" in said and "ticket: " in said and "nothing that a world here executes" in said
+    assert (
+        "rank in its topic" in said
+        and "status kept, no task no task, because " in said
+        and "guessed by cues" in said
+        and "ticket: " in said
+        and "nothing that a world here executes" in said
+    )
     assert query in str(lineage(store, query))
 
 

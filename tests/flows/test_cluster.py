@@ -71,7 +71,7 @@ def test_the_plan_has_a_line_a_stage_and_counts_probes_and_a_verdict_a_policy() 
 
     default = steps()
     assert list(default) == ["sft1", "sft2", "rl", "probes", "gates", "all"]
-    assert default["sft1"] == "480 synthesised conversations and 480 experts of single tasks, up to 220 steps"
+    assert default["sft1"] == "960 conversations (up to 480 of synthesis, the others experts of single tasks), up to 220 steps"
     assert default["sft2"] == "the same and own trajectories, up to 60 steps"
     assert default["rl"] == "120 steps of 8 fresh tasks x 8"
     assert default["probes"].startswith("1 x 480 probe tasks") and default["gates"].startswith("3 policies x 300 held-out tasks, 4,500")

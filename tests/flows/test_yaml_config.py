@@ -73,7 +73,7 @@ def test_an_empty_file_is_said_to_be_empty(tmp_path: Path, text: str) -> None:
             "c.yaml:4: unknown key `stages.1.clip_hihg`; did you mean `clip_high`?",
         ),
         ("funnel:\n  zzzzzz: 3\n", "c.yaml:2: unknown key `funnel.zzzzzz`; valid here: keep, quotas"),
-        ("funnel:\n  keep: many\n", "c.yaml:2: `funnel.keep`: Input should be a valid integer"),
+        ("funnel:\n  keep: many\n", "c.yaml:2: `funnel.keep`: must be a valid integer"),
         ("funnel:\n  keep: 0\n", "greater than or equal to 1, not 0"),
         ("stages:\n  - kind: dpo\n", "c.yaml:2: `stages.0`"),
         ("name: a\nname: b\n", "c.yaml:2: the key `name` is given twice"),

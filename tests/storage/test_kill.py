@@ -77,7 +77,7 @@ def test_killed_again_and_again_it_ends_where_an_undisturbed_run_ends(tmp_path):
         check(Store(disturbed.root))
         assert kills < 60, "it makes no progress"
 
-    assert kills >= 3
+    assert kills >= 2
     assert check(disturbed) == COMMITS
     assert disturbed.content_hash() == undisturbed.content_hash()
     assert not list((disturbed.lake / "_journal").glob("*"))

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from benchmarks.mock_openai import Mock
+from benchmarks.synthesis_sections.mock_openai import Mock
 from storage.records import Message, Task
 from synth.engines.base import ChatRequest
 from tests.synth.scripted_engine import ScriptedEngine

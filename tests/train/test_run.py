@@ -341,7 +341,7 @@ def test_a_stage_that_the_kernel_killed_says_what_to_do(make_spec, tmp_path, mon
 ENTRY = """
 import os, sys, train.device, train.run
 from train.metrics_log import LiveMetrics
-print('of', train.device.processes())
+os.write(1, f'of {train.device.processes()}\\n'.encode())  # one write: lines of two processes never mix
 told, dies_at = LiveMetrics.on_log, int(os.environ.get('DIES_AT', 0))
 def on_log(self, args, state, control, **more):
     told(self, args, state, control, **more)
@@ -351,7 +351,7 @@ LiveMetrics.on_log = on_log
 plain = train.run.whole_weights
 def whole_weights(model):
     if all(hasattr(weight, 'placements') for weight in model.parameters()):
-        print('holds a part of the weights')
+        os.write(1, b'holds a part of the weights\\n')
     return plain(model)
 train.run.whole_weights = whole_weights
 sys.exit(train.run.main(sys.argv[1:]))

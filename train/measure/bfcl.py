@@ -21,7 +21,7 @@ from storage.errors import BadInput
 from storage.records import Call, Message, Outcome, ToolCall, canonical_json, content_id, parse_arguments
 from storage.store import Store, part_id
 from storage.tables import TABLES
-from synth.engines.base import ChatRequest, Engine, EngineFailure, is_dead, side_by_side
+from synth.engines.base import ChatRequest, Engine, EngineFailure, has_failed, side_by_side
 from synth.engines.local.call_texts import is_broken_call
 from synth.intervals import wilson
 from synth.roles.base import ToolsFailed
@@ -113,7 +113,7 @@ def run_cases(
 
     sessions = side_by_side(play, selected, in_flight, "BFCL", progress or (lambda *_: None))
     unanswered = [session.failure for session in sessions if session.is_unanswered]
-    if is_dead(len(unanswered), len(sessions)):
+    if has_failed(len(unanswered), len(sessions)):
         raise EngineFailure(f"{engine.name} left {len(unanswered)} of {len(sessions)} cases without an answer: {unanswered[0]}")
     return sessions
 

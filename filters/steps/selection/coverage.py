@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from filters.requests.patterns import patterns
+from filters.requests.unlike_others import UNLIKE_OTHERS
 from filters.step import Context, WholeStep
 from filters.steps.quality import is_odd
 from filters.steps.selection.encode import vectors_of
@@ -50,8 +51,8 @@ _IN_RESERVE = 2
 """Rows of a stratum without a quota that may replace rows of others."""
 _SPREAD = 2_654_435_761
 """Factor of row numbers: rows sorted by the product modulo 2^32 come from all parts of the log."""
-_LEAST_TOPIC = 3
-"""Rows of the log from which a topic has an equal share; smaller ones are kept last."""
+_MIN_TOPIC_ROWS = 3
+"""Rows of the log from which a topic has an equal share; smaller ones share what is left."""
 _LEAF_COLUMNS = ("leaf", "len", "rare", "size", "turns", "extra", "at")
 PART = 5000
 """Most rows that one k-center run compares."""
@@ -205,22 +206,23 @@ def pool(
         extra: Float64, what the row's intent gets beyond its quota, as a share of the quota.
         leaf_rows: UInt32, rows of the leaf that have a frame, or that have none, like this row.
         pattern: String, the words of a row without a frame; null with one.
-        pattern_rows: UInt32, rows of the pattern.
+        pattern_rows: UInt32, rows of the log with the pattern, duplicates included.
 
     Args:
         rows: columns row, text, frame_id, leaf, language, residue, world, intent, quality, level, masked, asked (rows of the log,
-            duplicates included, that share the combination of intent, slot names and plan shape).
+            duplicates included, that share the combination of intent, slot names and plan shape), represented (the row and its duplicates
+            in the log).
         log_rows: number of rows of the log. The ends of the tiers are for a million rows, and grow in proportion in a larger log.
         urgency: by world and intent, in [0, 1], how urgent its rows are for the last policy; 0 for an intent that is missing.
     """
     is_framed = rows["frame_id"].is_not_null()
     rows = rows.with_columns(leaf_rows=pl.len().over("leaf", pl.col("frame_id").is_null()).cast(pl.UInt32))
     rows = _with_extra(rows, urgency or {}, config)
-    framed, strange = _assign_tiers(rows.filter(is_framed), config, max(1.0, log_rows / 1_000_000)), rows.filter(~is_framed)
-    strange = strange.with_columns(patterns(strange["masked"], strange["text"])).with_columns(
-        pattern_rows=pl.len().over("pattern").cast(pl.UInt32)
+    framed, ungrounded = _assign_tiers(rows.filter(is_framed), config, max(1.0, log_rows / 1_000_000)), rows.filter(~is_framed)
+    ungrounded = ungrounded.with_columns(patterns(ungrounded["masked"], ungrounded["text"])).with_columns(
+        pattern_rows=pl.col("represented").sum().over("pattern").cast(pl.UInt32)
     )
-    room = _fill_quotas({True: 1.0, False: 1.0}, {True: framed.height, False: strange.height}, config.pool_rows)
+    room = _fill_quotas({True: 1.0, False: 1.0}, {True: framed.height, False: ungrounded.height}, config.pool_rows)
     chosen_rows = []
     strata = _strata(framed)
     available = {stratum: group.height for stratum, group in strata.items()}
@@ -229,11 +231,11 @@ def pool(
     for stratum in sorted(strata):
         ordered = strata[stratum].sort("tier", pl.col("quality").neg(), "row")
         chosen_rows.append(_interleave(ordered, allotment[stratum]).head(counts.get(stratum, _IN_RESERVE))["row"])
-    ordered = strange.sort(pl.col("row").cast(pl.UInt64) * _SPREAD % (1 << 32))
+    ordered = ungrounded.sort(pl.col("row").cast(pl.UInt64) * _SPREAD % (1 << 32))
     first_of_pattern = ordered.sort(pl.int_range(pl.len()).over("pattern"), maintain_order=True)
     chosen_rows.append(first_of_pattern.head(room.get(False, 0))["row"])
     marks = pl.concat(
-        [framed.select("row", "tier", pl.col("peers").cast(pl.UInt32)), strange.select("row", "pattern", "pattern_rows")], how="diagonal"
+        [framed.select("row", "tier", pl.col("peers").cast(pl.UInt32)), ungrounded.select("row", "pattern", "pattern_rows")], how="diagonal"
     )
     return rows.join(marks, on="row", how="left", maintain_order="left").with_columns(
         reason=pl.when(~pl.col("row").is_in(pl.concat(chosen_rows).implode())).then(pl.lit("not_pooled"))
@@ -274,17 +276,18 @@ def fill(rows: pl.DataFrame, count: int) -> pl.DataFrame:
 
 def topic_quotas(rows: pl.DataFrame, total: int) -> dict[str, int]:
     """Rows of each topic to take, as even as there are rows; they add up to `total` unless there are fewer. Which topics get one more is
-    drawn by a hash of their names, so large topics are not preferred. Topics with fewer than `_LEAST_TOPIC` rows of the log share what the
-    others leave.
+    drawn by a hash of their names, so large topics are not preferred. Topics with fewer than `_MIN_TOPIC_ROWS` rows of the log share what
+    the others leave, and requests that are unlike others what these leave.
 
-    rows: columns topic, topic_rows (rows of the log).
+    rows: columns topic, topic_rows (rows of the log, duplicates included).
     """
     drawn = pl.col("topic").nchash.xxh3_64()  # type: ignore[attr-defined]
     sizes = rows.group_by("topic").agg(pl.col("topic_rows").first(), pl.len()).sort(drawn, "topic")
     available = dict(sizes.select("topic", "len").iter_rows())
     granted: dict[str, int] = {}
-    for is_large in (True, False):
-        topics = sizes.filter((pl.col("topic_rows") >= _LEAST_TOPIC) == is_large)["topic"]
+    is_unlike, is_large = pl.col("topic") == UNLIKE_OTHERS, pl.col("topic_rows") >= _MIN_TOPIC_ROWS
+    for comes_next in (is_large & ~is_unlike, ~is_large & ~is_unlike, is_unlike):
+        topics = sizes.filter(comes_next)["topic"]
         granted |= _share_evenly({topic: available[topic] for topic in topics}, total - sum(granted.values()))
     return granted
 

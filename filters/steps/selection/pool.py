@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from filters.step import Context, Setup, WholeStep
@@ -46,7 +47,8 @@ def load(setup: Setup) -> Inputs:
 
 def step(rows: pl.DataFrame, inputs: Inputs, context: Context) -> pl.DataFrame:
     counts = context.surveys[combination_counts.NAME]
-    counted = rows.join(counts, on="combination", how="left", maintain_order="left")
+    represented = context.verdicts.count_represented()[0][rows["row"].to_numpy() - np.uint32(context.index.rows)]
+    counted = rows.join(counts, on="combination", how="left", maintain_order="left").with_columns(represented=represented)
     return coverage.pool(with_level(counted, inputs.evidence), inputs.config, inputs.rows, inputs.urgency)
 
 

@@ -26,6 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from filters.dedup.guards import guards, world_terms
 from filters.frames.numba_types import I64
 from filters.grounded_worlds import grounded_worlds
+from filters.requests.patterns import SENTENCE_START
 from filters.step import Context, WholeStep
 from filters.steps.selection.encode import vectors_of
 from synth.engines.encoder import Vectors
@@ -38,7 +39,6 @@ _CHUNK = 512
 _PROBES = 16
 _RARE_ROWS = 5
 _WORD = r"[\p{L}--\p{Han}][\p{L}\p{M}'’-]*|\p{Han}"
-_SENTENCE_START = r"(?:^|[.?!:;\n])[\s\"'“”‘’(\[]*\p{Lu}[\p{Ll}'’]*\b"
 _NAME = r"\b\p{Lu}[\w'’-]*"
 _NO_NAME = r"^i(?:['’]\w+)?$"
 _QUOTED = '["“”「『《]([^"“”「」『』《》]{1,80})["“”」』》]'
@@ -125,7 +125,7 @@ def specifics(rows: pl.DataFrame, config: SemanticConfig, terms: Sequence[str] |
     """What must agree besides the wording, as columns digits and terms (hashes), names, quoted and rare (text)."""
     guarded = guards(rows["norm"], world_terms(grounded_worlds()) if terms is None else terms)
     text, norm, joined = pl.col("text"), pl.col("norm"), "\x1f"
-    names = text.str.replace_all(_SENTENCE_START, " ").str.extract_all(_NAME).list.eval(
+    names = text.str.replace_all(SENTENCE_START, " ").str.extract_all(_NAME).list.eval(
         pl.element().str.to_lowercase().str.replace(r"['’]s?$", "").filter(~pl.element().str.to_lowercase().str.contains(_NO_NAME))
     )  # fmt: skip
     return rows.select(

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.harness import ROOT
-from benchmarks.mock_openai import started
 from benchmarks.synthesis_sections import client
 from benchmarks.synthesis_sections.client_peers import CONTESTANTS
+from benchmarks.synthesis_sections.mock_openai import started
 
 RELEASES = {"distilabel": "distilabel", "data_designer": "data-designer", "curator": "bespokelabs-curator"}
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.mock_openai import started
 from benchmarks.synthesis_sections import faults
+from benchmarks.synthesis_sections.mock_openai import started
 
 
 def test_a_try_after_the_answer_was_kept_is_paid_twice_and_one_before_is_sent_again(tmp_path: Path) -> None:

@@ -69,6 +69,36 @@ def test_a_file_that_has_changed_is_refused(tmp_path: Path) -> None:
         ingest.read_fields(piece, [3])
 
 
+def test_times_that_python_has_not_are_written_all_the_same(tmp_path: Path) -> None:
+    """Given nanoseconds, the year 20000, and a zone that nobody knows, then each is text; other times are as Python writes them."""
+    columns = {
+        "text": pa.array(["a query"]),
+        "exact": pa.array([1_700_000_000_123_456_789], pa.timestamp("ns")),
+        "far": pa.array([569_000_000_000_000_000], pa.timestamp("us")),
+        "odd": pa.array([1_700_000_000_000_000], pa.timestamp("us", "+25:00")),
+        "plain": pa.array([1_700_000_000_000_000], pa.timestamp("us", "UTC")),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "log.parquet")
+    (row,) = fields(tmp_path / "log.parquet", {0}).values()
+    assert row["exact"] == "2023-11-14T22:13:20.123456789" and row["plain"] == "2023-11-14T22:13:20+00:00"
+    assert row["odd"] == "2023-11-14T22:13:20.000000+00:00" and row["far"].startswith("20000-")
+
+
+def test_columns_of_one_name_are_numbered(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("text,note,note,note_2\na query,a,b,c\n")
+    expected = {"text": "a query", "note": "a", "note_3": "b", "note_2": "c"}
+    assert fields(tmp_path / "log.csv", {0}) == {0: expected}
+    pq.write_table(
+        pa.table([pa.array([value]) for value in expected.values()], ["text", "note", "note", "note_2"]), tmp_path / "log.parquet"
+    )
+    assert fields(tmp_path / "log.parquet", {0}) == {0: expected}
+
+
+def test_whole_numbers_of_any_size_stay_whole(tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").write_text('{"text": "a query", "id": 123456789012345678901234567890}\n')
+    assert fields(tmp_path / "log.jsonl", {0})[0]["id"] == 123456789012345678901234567890
+
+
 VALUES = st.recursive(
     st.one_of(
         st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.binary(max_size=9), st.dates(), st.datetimes(), st.decimals()

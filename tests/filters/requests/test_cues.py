@@ -39,6 +39,17 @@ def test_a_part_more_is_never_easier_and_all_are_on_the_scale(parts: list[str], 
     assert all(1 <= score <= 5 for score in (*before.values(), *after.values()))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("hello. good morning. refund $120.50, thanks", "a hotel in st. louis", "open https://a.example/b?c=d. now", "how much is it"),
+        *("更改订单", "是否可以更换座位", "退票，再见"),
+    ],
+)
+def test_what_only_looks_like_a_step_or_a_comparison_counts_for_nothing(text: str) -> None:
+    assert rate(text)["s_chain"] == rate("cancel")["s_chain"]
+
+
 def test_tools_in_reach_count_as_tool_load() -> None:
     assert [rate("change my flight", tools)["s_tool"] for tools in (None, 0, 1, 3, 9)] == [1, 1, 1, 3, 4]
 

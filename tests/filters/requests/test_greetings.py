@@ -9,6 +9,10 @@ from filters.requests.greetings import is_small_talk, strip_greetings
 
 OPENERS = ("hi", "hello", "helo", "hello there", "hello tehre", "hey team", "good morning", "dear all", "hope you are well", "你好", "请问")
 CLOSERS = ("thanks", "thank you so much", "thnaks", "thx", "best regards", "kind regards", "bye", "谢谢", "麻烦您了")
+NO_GREETINGS = (
+    *("how are you going to compensate me", "good evening dress under 50 eur", "greeting cards for my mom", "hi-fi speakers", "hi-fi"),
+    "how late are you today",
+)
 REQUESTS = (
     *("change my flight to friday", "where is my suitcase", "is there a seat left for me", "a hotel with a good view", "refund o17"),
     *("can i thank the crew by mail", "帮我改签到周五", "退票要多少钱"),
@@ -31,18 +35,41 @@ def test_greetings_alone_leave_nothing(openers: list[str], closers: list[str]) -
 
 
 @given(st.text(max_size=60))
-def test_stripping_twice_is_stripping_once_and_only_shortens(text: str) -> None:
+def test_stripping_only_shortens(text: str) -> None:
     once = stripped(text)
     assert once in text and stripped(once) in once
 
 
+@pytest.mark.parametrize("text", NO_GREETINGS)
+def test_requests_that_begin_like_a_greeting_keep_their_beginning(text: str) -> None:
+    assert stripped(text) == text
+
+
+def test_a_sentence_may_follow_a_greeting_without_a_mark() -> None:
+    assert stripped("good evening can you change my flight") == "can you change my flight"
+
+
 @pytest.mark.parametrize(
-    "text", ["hello tehre hi", "good monring", "thanky ou so much", "how are you doing today", "ok thx bye", "你好，在吗"]
+    "text",
+    [
+        *("hello tehre hi", "good monring", "thanky ou so much", "how are you doing today", "ok thx bye", "thanls bye", "hwo are yuo"),
+        *("你好，在吗", "nothing else"),
+    ],
 )
 def test_small_talk(text: str) -> None:
     assert pl.select(is_small_talk(pl.lit(text))).item()
 
 
-@pytest.mark.parametrize("text", ["seat map", "is there a doctor", "how much is wifi", "good hotel", "see my orders", "退票", "test drive"])
+@pytest.mark.parametrize(
+    "text", ["how late are you today?", "how many are there today", "have you any ice today", "how much today", "hello kitty", "say thanks"]
+)
+def test_requests_made_of_greeting_words_are_no_small_talk(text: str) -> None:
+    assert not pl.select(is_small_talk(pl.lit(text))).item()
+    assert stripped(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["seat map", "is there a doctor", "how much is wifi", "good hotel", "see my orders", "退票", "test drive", "food day"]
+)
 def test_no_small_talk(text: str) -> None:
     assert not pl.select(is_small_talk(pl.lit(text))).item()

@@ -45,6 +45,10 @@ def test_names_are_words_that_stand_capitalised_inside_sentences() -> None:
     assert set(name_words(pl.Series([*texts, *(f"a trip to {city}" for city in cities)]))) == {"boston", "oslo", "lima"}
 
 
+def test_a_piece_of_a_word_is_no_name() -> None:
+    assert name_words(pl.Series(["pay me by PayPal", "a PayPal refund", "my PayPal is locked", "can my pal pay"])) == []
+
+
 def test_names_are_left_out_in_lower_case_too_but_never_all_words() -> None:
     texts = pl.Series(["I fly to Boston", "we fly to Boston", "you fly to Boston", "i fly to boston", "boston"])
     lower = texts.str.to_lowercase()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks.mock_openai import started
+from benchmarks.synthesis_sections.mock_openai import started
 from flows.cli.main import app
 from storage.report.evaluation_queries import read_measurements
 from storage.store import Store
@@ -39,9 +39,9 @@ def test_the_comparison_of_one_store_is_marked_as_one_seed(tmp_path: Path) -> No
     assert "one training seed: the intervals cover the chance of tasks and samples" in one
     two = run_command("compare", "sft1", "rl", "--store", str(stores[0]), "--store", str(stores[1]))
     assert "one training seed" not in two and "2 training seeds: " in two and "by seed" not in one
-    assert [line.split()[:3] for line in two.splitlines() if line.startswith("eval_in")] == [
-        ["eval_in", "sampled", "40"],
-        ["eval_in", "greedy", "40"],
+    assert [line.split()[:4] for line in two.splitlines() if line.startswith("known needs")] == [
+        ["known", "needs", "sampled", "40"],
+        ["known", "needs", "greedy", "40"],
     ]
     assert "has no policy sft2" in run_command("compare", "sft2", "rl", "--store", str(stores[0]), code=2)
 

@@ -1,6 +1,6 @@
 """`headrace synthesize` with a language model: the output and requests of a preview, and the notes of a run that stopped early.
 
-The server is scripted (`benchmarks/mock_openai.py`) and keeps a journal of its requests. All its conversations fail.
+The server is scripted (`benchmarks/synthesis_sections/mock_openai.py`) and keeps a journal of its requests. All its conversations fail.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import yaml
 from prefect.artifacts import Artifact
 from typer.testing import CliRunner
 
-from benchmarks.mock_openai import started
+from benchmarks.synthesis_sections.mock_openai import started
 from flows.cli import synthesize as cli_synthesize
 from flows.cli.main import app
 from flows.config import Config

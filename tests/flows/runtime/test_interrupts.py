@@ -6,10 +6,19 @@ import contextlib
 import os
 import signal
 import threading
+from collections.abc import Iterator
 
 import pytest
 
 from flows.runtime.interrupts import as_keyboard_interrupt, note_interrupts, raise_noted
+
+
+@pytest.fixture(autouse=True)
+def listens_to_ctrl_c() -> Iterator[None]:
+    """A shell starts background jobs with Ctrl-C ignored; here the handler is Python's own all the same."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def press_ctrl_c() -> None:

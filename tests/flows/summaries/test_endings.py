@@ -9,6 +9,8 @@ from pathlib import Path
 import polars as pl
 from typer.testing import CliRunner
 
+from filters.funnel import FunnelConfig, curate
+from filters.steps.selection.coverage import CoverageConfig
 from flows.cli.main import app
 from flows.config import Config
 from flows.summaries.endings import ending
@@ -39,7 +41,7 @@ def test_the_kinds_of_tasks_stand_apart(tmp_path: Path) -> None:
     kinds = [("act", 0.1, 60), ("look-up", 0.25, 40), ("refusal", 0.9, 20)]
     rows = [{"facet": "kind", "facet_value": kind, "rate": rate, "tasks": tasks} for kind, rate, tasks in kinds]
     evaluated(store, "kinds", {"facet": "all", "facet_value": "all", "tasks": 120}, *rows)
-    expected = "sft2 by kind of task: acts 10 % of 60, look-ups 25 % of 40, refusals 90 % of 20."
+    expected = "By kind of task: acts 10 % of 60, look-ups 25 % of 40, refusals 90 % of 20."
     assert expected in said(store, "train") and expected in said(store, "evaluate", policy="policy-2")
     assert "sft2 solves 30 % of 120 held-out tasks (95 %: 20 to 40), sampled." in said(store, "evaluate", policy="policy-2")
 
@@ -50,9 +52,20 @@ def test_reasons_of_the_funnel_are_words_and_add_up(tmp_path: Path) -> None:
     read, kept = store.query("SELECT max(rows_in), min(kept) FROM funnel").row(0)
     words = said(store, "curate")
     assert words.startswith(f"Queries: {kept} kept of {read} (1 in "), words
-    reasons = "repeat another query|are no request that a tool can carry out|were not needed|failed another check"
+    reasons = (
+        "repeats? another query|(?:is|are) no request that a tool can carry out|(?:is|are) damaged or hard to read|"
+        "(?:has|have) no solution in a world|(?:was|were) not needed|failed another check"
+    )
     counts = re.findall(rf"(\d+) (?:{reasons})", words)
     assert sum(map(int, counts)) == read - kept and not re.search("near|ground|coverage", words), words
+
+
+def test_one_row_has_a_verb_of_one(tmp_path: Path) -> None:
+    (tmp_path / "log.txt").write_text("where is my lost suitcase\nwhere is my lost suitcase\nis there wifi on flight LX17\n")
+    store = Store(tmp_path / "store")
+    curate(store, [tmp_path / "log.txt"], FunnelConfig(coverage=CoverageConfig(keep=2), ungrounded=True))
+    words = said(store, "curate")
+    assert "2 kept of 3. Of the others, 1 repeats another query." in words and "No world executes any of those kept" in words
 
 
 def test_the_next_commands_are_commands_and_name_ids_of_the_store(tmp_path: Path) -> None:

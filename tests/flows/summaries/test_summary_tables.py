@@ -146,7 +146,7 @@ def test_facets_of_the_last_policy_stand_beside_earlier_policies(tmp_path: Path)
         evaluated(store, policy, *(about | {"facet": facet, "facet_value": value} for facet, value in values))
     assert summary_tables.facets(store).rows == [
         {
-            "held out": "eval_in",
+            "held out": "known needs",
             "by": "world",
             "value": world,
             "tasks": 10,

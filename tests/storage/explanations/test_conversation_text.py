@@ -35,6 +35,18 @@ def test_a_call_in_another_turn_than_planned_says_in_which() -> None:
     assert rows == [("done", "turn 1: get()"), ("done in turn 2", "turn 1: buy() (by plan)")]
 
 
+def test_two_calls_of_one_id_have_a_result_each() -> None:
+    calls = tuple(ToolCall(id="c", function=FunctionCall(name="get", arguments=f'{{"n": {n}}}')) for n in (1, 2))
+    results = [Message(role="tool", tool_call_id="c", content=f"result {n}") for n in (1, 2)]
+    rows = conversation_rows([Message(role="user", content="go"), Message(role="assistant", tool_calls=calls), *results])
+    assert [text for _, text in rows[1:]] == ["get(n=1)", "result 1", "get(n=2)", "result 2"]
+
+
+def test_a_call_with_broken_arguments_is_shown_as_that_beside_the_plan() -> None:
+    rows = plan_rows([], conversation(("get", "{", "error")))
+    assert rows[0][1].startswith("get(...), whose arguments are not JSON")
+
+
 def test_turns_of_the_user_are_numbered_and_results_follow_their_calls() -> None:
     rows = conversation_rows([*conversation(("get", '{"n": 1}', "")), Message(role="user", content="more")])
     assert rows == [("user 1", "go"), ("  call", "get(n=1)"), ("  result", "empty"), ("assistant", "done"), ("user 2", "more")]

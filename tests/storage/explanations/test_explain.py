@@ -46,7 +46,7 @@ EXPECTED = {
     "taxonomy-1": ["built in"],
     "run-1": ["6 in, 5 kept, 1 dropped"],
     "run-synthesis": ["domain_entropy_bits"],
-    "evaluation-1": ["eval_in, sampled", "0.250", "made from", "1 policy: policy-1"],
+    "evaluation-1": ["known needs, sampled", "0.250", "made from", "1 policy: policy-1"],
 }
 
 
@@ -70,17 +70,11 @@ def test_releases_and_splits_are_explained(sample):
     assert "1 task" in str(explain(sample.store, f"{sample.second_release}/rl"))
 
 
-def test_an_unknown_id_is_bad_input_with_near_ones_and_an_example_of_each_kind(sample):
+def test_an_unknown_id_is_bad_input_with_near_ones_and_the_kinds(sample):
     with pytest.raises(BadInput, match=r"'taks-1'; the nearest ids are task-1") as refused:
         explain(sample.store, "taks-1")
-    for kind, example in (
-        ("cluster", "cluster-shop"),
-        ("query", "q-0"),
-        ("policy", "policy-"),
-        ("domain", "retail"),
-        ("release", "release-"),
-    ):
-        assert f"{kind} {example}" in str(refused.value)
+    kinds = set(str(refused.value).partition("This store has ids of: ")[2].split(", "))
+    assert kinds >= {"cluster", "query", "policy", "domain", "release"} and "stage" in kinds
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
-from benchmarks.mock_openai import Mock
+from benchmarks.synthesis_sections.mock_openai import Mock
 
 WINDOW = 1000
 

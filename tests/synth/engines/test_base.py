@@ -1,11 +1,11 @@
-"""`side_by_side`: results in order, the first exception ends it, no thread remains; `is_dead`."""
+"""`side_by_side`: results in order, the first exception ends it, no thread remains; `has_failed`."""
 
 import threading
 import time
 
 import pytest
 
-from synth.engines.base import is_dead, side_by_side
+from synth.engines.base import has_failed, side_by_side
 
 
 def quiet(label: str, done: int, total: int) -> None:
@@ -44,4 +44,4 @@ def test_the_first_that_raises_ends_it_and_what_is_under_way_ends_before() -> No
     ("unanswered", "of", "dead"), [(0, 0, False), (0, 1, False), (1, 1, True), (1, 3, False), (2, 4, True), (4, 10, False)]
 )
 def test_half_without_an_answer_is_dead(unanswered: int, of: int, dead: bool) -> None:
-    assert is_dead(unanswered, of) is dead
+    assert has_failed(unanswered, of) is dead

@@ -13,7 +13,7 @@ from storage.errors import BadInput
 from storage.records import Message
 from synth.engines import engine_names
 from synth.engines.base import ChatRequest, EngineFailure
-from synth.engines.engine_names import ENGINES, EngineKind, EngineUse, engine_named, look_at
+from synth.engines.engine_names import ENGINES, EngineKind, EngineUse, check_engine, engine_named
 
 DOCS = Path(__file__).parents[3] / "docs" / "extending.md"
 HELLO = ChatRequest((Message(role="user", content="hello"),))
@@ -52,6 +52,6 @@ def test_the_example_blames_itself_for_a_program_that_fails_or_takes_too_long(tm
 
 def test_the_example_is_refused_where_there_is_no_program_or_tools_are_needed(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="there is no program"):
-        look_at(f"program:{tmp_path}/nowhere")
+        check_engine(f"program:{tmp_path}/nowhere")
     with pytest.raises(BadInput, match="accepts no tools"):
-        look_at(program(tmp_path, "cat"), tools=True)
+        check_engine(program(tmp_path, "cat"), tools=True)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from benchmarks.mock_openai import MODEL, Mock
+from benchmarks.synthesis_sections.mock_openai import MODEL, Mock
 from flows.runtime.doctor import engine_findings
 from storage.errors import BadInput
 from storage.records import Message, Tool
@@ -299,7 +299,7 @@ class Strict(Mock):
 def test_a_server_that_tells_no_tokens_is_not_asked_for_them(serve: Serve, server: Mock) -> None:
     with OpenAIEngine(config(serve(server))) as engine:
         engine.check(traced=True)
-        assert not engine.tells_tokens
+        assert not engine.returns_tokens
         (answer,) = engine.chat([request_of("hi", is_traced=True)])
         assert (answer.message.content, answer.prompt_ids, answer.token_ids) == ("ih", (), ())
 

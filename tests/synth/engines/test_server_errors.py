@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from benchmarks.mock_openai import MODEL, Mock
+from benchmarks.synthesis_sections.mock_openai import MODEL, Mock
 from storage.errors import BadInput
 from storage.records import Message
 from synth.engines import http
@@ -85,13 +85,14 @@ OPENAI_QUOTA = "You exceeded your current quota, please check your plan and bill
 FINAL = {
     "quota, by code": (429, error(OPENAI_QUOTA, code="insufficient_quota"), {"Retry-After": "1"}, "the quota is used up", "add credit"),
     "quota, by words": (429, error(OPENAI_QUOTA), {}, "the quota is used up", "add credit"),
-    "quota for hours": (429, error("Daily limit reached"), {"Retry-After": "40000"}, "the quota is used up", "raise the limit"),
+    "quota for hours": (429, error("Daily limit reached"), {"Retry-After": "40000"}, "the limit is reached, for 667 min", "after that"),
     "payment required": (402, error("Insufficient Balance"), {}, "the quota is used up", "add credit"),
     "no credit": (400, error("Your credit balance is too low to access the API"), {}, "the quota is used up", "add credit"),
     "key": (401, error("Incorrect API key provided"), {}, "the key is refused", "correct OPENAI_API_KEY"),
     "rights": (403, error("Project has no access"), {}, "the key is refused", "correct OPENAI_API_KEY"),
     "model, by code": (404, error("The thing does not exist", code="model_not_found"), {}, "the model is not served", "correct its name"),
     "model, by words": (404, error("The model `mock` does not exist."), {}, "the model is not served", "correct its name"),
+    "model, forbidden": (403, error("No access to model x", code="model_not_found"), {}, "the model is not served", "correct its name"),
     "model, 400": (400, error("mock is not a valid model ID"), {}, "the model is not served", "correct its name"),
     "path": (404, {"detail": "Not Found"}, {}, "no model server answers at this URL", "correct OPENAI_BASE_URL"),
     "method": (405, {"detail": "Method Not Allowed"}, {}, "no model server answers at this URL", "correct OPENAI_BASE_URL"),
@@ -133,7 +134,7 @@ def test_a_rate_limit_is_waited_for_as_long_as_the_server_says(serve: Serve, wai
 def test_a_rate_limit_that_stays_is_called_that(serve: Serve) -> None:
     raised = failure(serve(Scripted(*[(429, error("slow down"), {})] * TRIES)))
     assert isinstance(raised, EngineFailure)
-    assert "too many requests after 3 tries (status 429: slow down); lower in_flight" in str(raised)
+    assert "too many requests after 3 tries (status 429: slow down); lower the key in_flight" in str(raised)
 
 
 def test_a_date_in_retry_after_is_a_wait_too() -> None:
@@ -233,6 +234,10 @@ def test_the_check_tells_bad_input_from_a_server_in_trouble(serve: Serve) -> Non
         with pytest.raises(EngineUnusable, match="the quota is used up"):
             engine.check()
         engine.check()
+    for status, words in ((404, "No endpoints found that support tool use"), (500, "tools param requires --jinja flag")):
+        server = Scripted(*[(status, error(words), {})] * (1 if status == 404 else TRIES))
+        with engine_of(serve(server)) as engine, pytest.raises(BadInput, match=f"accepts no tools .{words}"):
+            engine.check(tools=True)
     broken = Scripted(*[(500, error("out of memory"), {})] * TRIES)
     with engine_of(serve(broken)) as engine, pytest.raises(EngineFailure, match=r"status 500: out of memory"):
         engine.check(tools=True)
@@ -244,3 +249,9 @@ def test_without_a_key_the_default_server_is_not_asked(monkeypatch: pytest.Monke
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     with OpenAIEngine(OpenAIConfig(model=MODEL)) as engine, pytest.raises(BadInput, match="set OPENAI_API_KEY, or OPENAI_BASE_URL"):
         engine.check()
+
+
+def test_a_forbidden_request_that_names_a_rate_is_waited_for(serve: Serve, waits: list[float]) -> None:
+    with engine_of(serve(Scripted((403, error("Rate limit exceeded"), {"Retry-After": "3"})))) as engine:
+        assert engine.chat([HI])[0].message.content == "ih"
+    assert waits == [3.0]

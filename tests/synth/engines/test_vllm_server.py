@@ -24,7 +24,7 @@ while [ $# -gt 0 ]; do case "$1" in --port) port="$2";; --served-model-name) nam
 sleep 600 &
 echo "serving $name"
 cd {root} && exec {python} -c "
-import asyncio, benchmarks.mock_openai as mock
+import asyncio, benchmarks.synthesis_sections.mock_openai as mock
 mock.MODEL = '$name'
 asyncio.run(mock._serve(mock.Mock(), $port))"
 """

@@ -206,3 +206,12 @@ def test_a_collapse_is_shouted_and_an_even_spread_is_not() -> None:
 
     assert [alarm.split()[:2] for alarm in collapsed.alarms()] == [["domain", "a"], ["family", "C>F"]]
     assert even.alarms() == []
+
+
+def test_three_conversations_of_one_domain_of_many_are_chance_and_raise_no_alarm() -> None:
+    few = Controller(tuple(f"domain {i:02}" for i in range(75)))
+    for i in range(50):
+        cell = Cell(f"domain {max(i - 2, 0):02}", few.families[i % len(few.families)], "low")
+        few.record(Report(cell, "x", cell))
+
+    assert few.alarms() == [], "3 of 50 is 6 %, more than 3 times a 75th, and no collapse"

@@ -49,7 +49,7 @@ def stop_of(store: Store, warnings: list[str], **changes: object) -> str:
     return str(raised.value)
 
 
-def test_an_engine_that_always_fails_is_warned_of_and_stopped_and_a_second_call_says_the_same(tmp_path: Path) -> None:
+def test_an_engine_that_always_fails_is_warned_of_and_a_second_call_stops_with_the_same_words(tmp_path: Path) -> None:
     store, first, second = Store(tmp_path), list[str](), list[str]()
     stopped = stop_of(store, first)
     done = store.content_hash()

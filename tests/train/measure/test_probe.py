@@ -17,7 +17,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from benchmarks.mock_openai import MODEL
+from benchmarks.synthesis_sections.mock_openai import MODEL
 from filters.certainty.certainty import DrawsConfig, RegionConfig, certainty
 from flows.summaries.summary_tables import certainty as certainty_table
 from flows.summaries.summary_tables import ladder

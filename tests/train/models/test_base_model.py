@@ -202,7 +202,7 @@ def test_a_dry_run_says_what_a_base_model_takes(base: Path, tmp_path: Path) -> N
     rows = {row["step"]: row["what"] for row in plan(config, ["train"]).rows}
     assert f"{parameters_of(base) / 1e6:,.1f} M parameters" in rows["model"] and "GiB a process" in rows["sft1"]
     (base_free,) = [row for row in plan(Config(store=tmp_path / "store"), ["train"]).rows if row["step"] == "sft1"]
-    assert "synthesised conversations" in base_free["what"]
+    assert "conversations (up to" in base_free["what"]
 
 
 def write_header(folder: Path, **shape: int) -> Path:

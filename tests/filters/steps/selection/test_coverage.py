@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from filters.requests.unlike_others import UNLIKE_OTHERS
 from filters.step import alive
 from filters.steps.selection import coverage
 from filters.steps.selection.coverage import QUOTAS, CoverageConfig, fill, k_center, leaf_quotas, pool, quotas, shortlist, topic_quotas
@@ -33,6 +34,7 @@ def haystack(common: int = 400, rare: int = 40) -> pl.DataFrame:
             "norm": [f"query {index}" for index in range(total)],
             "text": "query",
             "masked": pl.Series([None] * total, dtype=pl.String),
+            "represented": 1,
             "language": "en",
             "residue": "",
             "world": "retail",
@@ -56,11 +58,26 @@ def shuffled_vectors(sizes: dict[str, int]) -> pl.DataFrame:
             "norm": [f"stranger {index}" for index in range(len(leaves))],
             "text": "stranger",
             "masked": [leaves[index] for index in order],
+            "represented": 1,
             "leaf": [leaves[index] for index in order],
             "language": "en",
             "quality": 0.5,
         }
     ).with_columns(frame_id=none, world=none, intent=none, combination=none, residue=pl.lit(""), asked=None, level=pl.lit(None, pl.Int8))
+
+
+def test_topics_of_a_few_rows_share_what_others_leave_and_rows_unlike_others_come_last() -> None:
+    rows = pl.DataFrame({"topic": ["large"] * 4 + ["small"] * 2 + [UNLIKE_OTHERS] * 3, "topic_rows": [40] * 4 + [2] * 2 + [90] * 3})
+    assert [topic_quotas(rows, total) for total in (3, 6, 8)] == [
+        {"large": 3, "small": 0, UNLIKE_OTHERS: 0},
+        {"large": 4, "small": 2, UNLIKE_OTHERS: 0},
+        {"large": 4, "small": 2, UNLIKE_OTHERS: 2},
+    ]
+
+
+def test_a_pattern_counts_its_rows_and_their_duplicates() -> None:
+    rows = shuffled_vectors({"a": 3}).with_columns(masked=pl.Series(["lost bag", "lost bag", "wifi"]), represented=pl.Series([1, 6, 2]))
+    assert pool(rows, CoverageConfig())["pattern_rows"].to_list() == [7, 7, 2]
 
 
 def step(rows: pl.DataFrame, config: CoverageConfig, encode=vectors_of) -> pl.DataFrame:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from storage.errors import BadInput
-from synth.engines.engine_names import look_at
+from synth.engines.engine_names import check_engine
 from synth.engines.local.hf import HFEngine
 from synth.engines.local.model_folder import check_folder
 from tests.train.tiny_policies import small_policy
@@ -55,8 +55,8 @@ def test_a_folder_that_lacks_something_is_refused(folder: Path, spoil, says: str
     spoil(folder)
     for look in (
         lambda: check_folder(folder),
-        lambda: look_at(f"hf:{folder}"),
-        lambda: look_at(f"vllm:{folder}"),
+        lambda: check_engine(f"hf:{folder}"),
+        lambda: check_engine(f"vllm:{folder}"),
         lambda: HFEngine(folder),
     ):
         with pytest.raises(BadInput, match=says):

@@ -11,7 +11,8 @@ import typer
 
 from flows.cli.shared import Debug
 from flows.cli.terminal import handle_errors, out, print_text, read_lines
-from flows.cli.worlds_write import write
+from flows.cli.world.worlds_write import write
+from storage.errors import BadInput
 
 if TYPE_CHECKING:
     from synth.worlds.declarative.compiled_world import SpecWorld
@@ -43,7 +44,6 @@ def new(
     """
     with handle_errors(debug):
         from flows.validation import read_languages
-        from storage.errors import BadInput
         from synth.writing.new_spec import new_spec
 
         text = new_spec(read_languages(languages), like, file)
@@ -74,6 +74,8 @@ def check(
         from synth.worlds.declarative.language.problems import SpecError, causes_of
         from synth.worlds.declarative.library_worlds import library_specs, world_of
 
+        if not file.is_file():
+            raise BadInput(f"{file}: no such file; `headrace worlds new {file}` writes one to start from")
         try:
             is_shipped = any(file.resolve() == path.resolve() for path in library_specs().values())
             world = world_of(file.stem) if is_shipped else compile_file(file)
@@ -152,7 +154,6 @@ def _print_world(world: type[SpecWorld], draws: int) -> None:
     from synth.tasks.assessment import assess
     from synth.worlds.declarative.intents.computing import ComputeIntent
     from synth.worlds.declarative.languages import LANGUAGE_NAMES
-    from synth.writing.shapes import shape_of
 
     domain = world.domain
     rules = sum(len(action.rules) for action in domain.spec.actions.values())
@@ -162,13 +163,14 @@ def _print_world(world: type[SpecWorld], draws: int) -> None:
     print_text(f"entities  {len(domain.entities)} ({rows}), {sum(entity.spec.rows for entity in domain.by_number):,} rows")
     print_text(f"tools     {len(world.tools)}: {', '.join(tool.name for tool in world.tools)}")
     computing = sum(isinstance(intent, ComputeIntent) for intent in world.intents.values())
-    print_text(f"rules     {rules}; intents {len(world.intents)}, {computing} of them compute with a program; shape {shape_of(world)}")
+    print_text(f"rules     {rules}; intents {len(world.intents)}, {computing} of them compute with a program")
     for name, reason in world.unsolvable.items():
         print_text(f"left out  {name}: {reason}")
     assessment = assess(world, draws, seed=0)
     print_text(f"solvable  {assessment.solvable:,} of {assessment.tried:,} tasks drawn ({assessment.share:.1%})")
     for reason, count in assessment.refused.most_common(5):
-        print_text(f"          {count:,}: {reason}")
+        intent, _, why = reason.partition(": ")
+        print_text(f"          {count:,} of {intent} cannot be solved: {why.removeprefix('misfit: ')}")
     for language, texts in assessment.requests.items():
         for text in texts[:_EXAMPLES]:
             print_text(f"{language}        {text}")

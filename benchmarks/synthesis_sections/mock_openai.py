@@ -1,6 +1,6 @@
 """A mock of an OpenAI-compatible server for benchmarks and tests: scripted answers after a fixed wait, and faults on demand.
 
-    python -m benchmarks.mock_openai --port 0 --latency-ms 200 --fault rate_limited=.1 --fault error=.05 --journal served.jsonl
+    python -m benchmarks.synthesis_sections.mock_openai --port 0 --latency-ms 200 --fault error=.05 --journal served.jsonl
 
 The answer is a function of the request (its text backwards, or a call if tools are offered), so equal requests get equal answers.
 A fault hits a try, not a request: it is drawn from a hash of the request's bytes and the number of the try, so every request succeeds in
@@ -147,7 +147,7 @@ def started(
     *, latency_ms: float, faults: Mapping[str, float] | None = None, journal: Path | None = None, port: int = 0
 ) -> Iterator[Running]:
     """A mock in a process of its own, for as long as the context lasts. port: 0 takes any that is free."""
-    command = [sys.executable, "-m", "benchmarks.mock_openai", "--port", str(port), "--latency-ms", str(latency_ms)]
+    command = [sys.executable, "-m", "benchmarks.synthesis_sections.mock_openai", "--port", str(port), "--latency-ms", str(latency_ms)]
     command += [part for name, share in (faults or {}).items() for part in ("--fault", f"{name}={share}")]
     command += ["--journal", str(journal)] if journal else []
     root = Path(__file__).resolve().parent.parent

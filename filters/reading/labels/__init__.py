@@ -1,0 +1,1 @@
+"""Labelled requests: files of them, and weights that are fitted on them."""

@@ -1,0 +1,115 @@
+"""Reads the requests of a whole log: a gate sees every row, and the reader sees the few that pass.
+
+One idea: the reader takes milliseconds a text, so it may only see texts that probably ask for something that a world can do. The gate is a
+student (`student.py`) that is taught, on a sample of the log itself, how near texts are to the intents of the worlds. Of what is read,
+frames are kept that are right with at least the probability that the user asks for: a misread is worse than a miss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from filters.frames.hash_join import key_of
+from filters.reading.log.student import BUCKETS, Student, teach
+from filters.reading.of_world import readable_world, reword, slots_of
+from filters.reading.reader import Reader
+from storage.records import Frame
+from synth.worlds import WORLDS
+
+SAMPLE = 5_500
+"""Texts on which the gate is taught."""
+CHUNK = 256
+"""Texts that are read at a time."""
+
+
+@lru_cache(maxsize=4)
+def reader_of(worlds: tuple[str, ...], id_patterns: tuple[str, ...] = ()) -> Reader | None:
+    """The reader of those of these worlds that speak English; None without one. A process compiles it once."""
+    readable = [world for world in (readable_world(WORLDS[name]) for name in worlds) if world is not None]
+    return Reader(readable, id_patterns=id_patterns) if readable else None
+
+
+def sample_texts(rows: Iterable[pl.DataFrame], limit: int = SAMPLE) -> pl.DataFrame:
+    """Up to `limit` texts without a frame, chosen by a hash: columns norm, text. rows: norm, text, language, ungrounded, in pieces."""
+    sample = pl.DataFrame(schema={"norm": pl.String, "text": pl.String, "key_high": pl.UInt64})
+    for piece in rows:
+        fresh = _unread(piece).select("norm", "text", key_of("norm")[0])
+        sample = pl.concat([sample, fresh]).sort("key_high", "norm").head(limit)
+    return sample.drop("key_high")
+
+
+def _unread(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.filter(pl.col("ungrounded").is_not_null() & (pl.col("language") != "zh"))
+
+
+def teach_gate(sample: pl.DataFrame, worlds: tuple[str, ...]) -> pl.DataFrame:
+    """The gate of a log as a frame: bucket, weight; the score of a text without words is in the row of bucket `BUCKETS`."""
+    reader = reader_of(worlds)
+    if reader is None or sample.is_empty():
+        student = Student(np.zeros(BUCKETS, np.float32), 0.0)
+    else:
+        student = teach(sample["norm"], reader.nearness(sample["text"].to_list()))
+    used = np.flatnonzero(student.weights)
+    weights = np.append(student.weights[used], np.float32(student.base))
+    return pl.DataFrame({"bucket": np.append(used, BUCKETS).astype(np.uint32), "weight": weights})
+
+
+def gate_of(frame: pl.DataFrame) -> Student:
+    weights = np.zeros(BUCKETS + 1, np.float32)
+    weights[frame["bucket"].to_numpy()] = frame["weight"].to_numpy()
+    return Student(weights[:BUCKETS], float(weights[BUCKETS]))
+
+
+def best_texts(rows: Iterable[pl.DataFrame], gate: Student, limit: int) -> pl.DataFrame:
+    """The `limit` texts without a frame that the gate scores highest: columns norm, text. rows: as of `sample_texts`."""
+    best = pl.DataFrame(schema={"norm": pl.String, "text": pl.String, "score": pl.Float32})
+    for piece in rows:
+        unread = _unread(piece).select("norm", "text")
+        scored = unread.with_columns(score=pl.Series(gate.scores(unread["norm"]), dtype=pl.Float32))
+        best = pl.concat([best, scored]).sort(["score", "norm"], descending=[True, False]).head(limit)
+    return best.drop("score")
+
+
+@dataclass(frozen=True, slots=True)
+class LogReading:
+    """A reading of one text of a log.
+
+    frame: None where a value is none of its slot's kind, or a required one is missing.
+    text: the text, with identifiers of the world in place of the user's own.
+    """
+
+    frame: Frame | None
+    text: str
+    confidence: float
+    unexplained: int
+
+
+def read_chunk(texts: Sequence[str], worlds: tuple[str, ...], id_patterns: tuple[str, ...] = ()) -> list[LogReading]:
+    """The readings of some texts. id_patterns: as of `Reader`."""
+    reader = reader_of(worlds, id_patterns)
+    assert reader is not None, "no world speaks English"
+    readings = []
+    for text, reading in zip(texts, reader.read(texts), strict=True):
+        world = WORLDS[reading.world]
+        slots = slots_of(world, reading.intent, reading.values)
+        required = {slot.name for slot in world.intents[reading.intent].slots if slot.is_required}
+        is_whole = slots is not None and required <= slots.keys()
+        frame = Frame(world=reading.world, intent=reading.intent, slots=slots) if slots is not None and is_whole else None
+        reworded = text if frame is None else reword(text, world, reading.intent, reading.values)
+        readings.append(LogReading(frame, reworded, reading.confidence, reading.unread + len(reading.foreign)))
+    return readings
+
+
+def are_sure(readings: Sequence[LogReading], min_precision: float) -> NDArray[np.bool_]:
+    """Which readings to keep: those with a frame that is right with at least this probability."""
+    return np.array([reading.frame is not None and reading.confidence >= min_precision for reading in readings], bool)
+
+
+def chunks(texts: Sequence[str]) -> Iterator[list[str]]:
+    return (list(texts[start : start + CHUNK]) for start in range(0, len(texts), CHUNK))

@@ -1,0 +1,131 @@
+"""Reads requests in any world: text -> frame, with a confidence that says how often such a frame is right.
+
+It executes nothing, and decides nothing: the caller chooses the confidence from which it trusts a frame. English only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from filters.reading.compiled import CompiledWorld
+from filters.reading.declaration import ReadableWorld
+from filters.reading.frames import Choice, FrameCandidate, FrameFinder, Text, Weights, choose, confidence
+from filters.reading.name_kinds import NameKinds
+from synth.engines.encoder import Encode, encode
+
+
+@dataclass(frozen=True, slots=True)
+class ReadValue:
+    """A value of a slot.
+
+    value: a date, minutes after midnight, a number, a canonical value of a choice, a flag, or a name as it is said.
+    start, end: its place in the text.
+    probability: that it belongs to the slot.
+    """
+
+    slot: str
+    value: Any
+    said: str
+    start: int
+    end: int
+    probability: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a text asks for.
+
+    confidence: the probability that world, intent and every value are right, 0 to 1.
+    foreign: words that nothing explains.
+    unread: number of values that no slot takes.
+    twins: (world, intent) of other worlds that do the same; either may be taken.
+    """
+
+    world: str
+    intent: str
+    values: tuple[ReadValue, ...]
+    confidence: float
+    foreign: tuple[str, ...]
+    unread: int
+    twins: tuple[tuple[str, str], ...] = ()
+
+
+@cache
+def shipped_weights() -> Weights:
+    """The weights of this package. Where they come from stands in the file itself."""
+    weights: Weights = json.loads((files("filters.reading") / "weights.json").read_text(encoding="utf-8"))["weights"]
+    return weights
+
+
+class Reader:
+    """Reads requests in some worlds.
+
+    Args:
+        worlds: at least one; of worlds that can do the same, either is found.
+        weights: the package's own by default.
+        embed: texts -> unit vectors; the built-in encoder by default.
+        id_patterns: regular expressions of identifiers as users write them (`#\\d+`), beside those of the worlds; in lower case.
+    """
+
+    def __init__(
+        self,
+        worlds: Sequence[ReadableWorld],
+        *,
+        weights: Weights | None = None,
+        embed: Encode = encode,
+        id_patterns: Sequence[str] = (),
+    ) -> None:
+        self.worlds = [CompiledWorld(world, id_patterns) for world in worlds]
+        self.weights = shipped_weights() if weights is None else weights
+        self._embed = embed
+        self._names = NameKinds(embed)
+        self._finder = FrameFinder(self.worlds, embed)
+        self.twins = self._finder.twins
+
+    def read(self, texts: Sequence[str]) -> list[Reading]:
+        """The likeliest frame of each text, however unlikely."""
+        readings = []
+        for text, candidates in self.candidates(texts):
+            choice = self.choose(text, candidates)
+            readings.append(_reading(choice, confidence(choice.features, self.weights)))
+        return readings
+
+    def nearness(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """How near each text is to what the worlds can do; a gate, and no reading."""
+        return self._finder.nearness(self._embed(texts))
+
+    def choose(self, text: Text, candidates: Sequence[FrameCandidate]) -> Choice:
+        return choose(text, candidates, self.twins, self.weights)
+
+    def candidates(self, texts: Sequence[str]) -> list[tuple[Text, list[FrameCandidate]]]:
+        """The likeliest frames of each text, to fit weights or to look at."""
+        documents = [Text(text) for text in texts]
+        every = [part for document in documents for part in (document.text, *document.sentences)]
+        vectors = self._embed(every)
+        names = sorted(
+            {span.text for document in documents for world in self.worlds for span in document.spans(world) if span.kind == "name"}
+        )
+        kinds = dict(zip(names, self._names.of(names), strict=True))
+        found, start = [], 0
+        for document in documents:
+            end = start + 1 + len(document.sentences)
+            found.append((document, self._finder.candidates(document, vectors[start:end], kinds, self.weights)))
+            start = end
+        return found
+
+
+def _reading(choice: Choice, trust: float) -> Reading:
+    frame = choice.frame
+    values = tuple(
+        ReadValue(each.slot, each.span.value, each.span.text, each.span.start, each.span.end, each.probability) for each in frame.filled
+    )
+    twins = tuple((twin.world.world.name, twin.intent.name) for twin in choice.twins)
+    return Reading(frame.intent.world.world.name, frame.intent.intent.name, values, trust, frame.foreign, sum(frame.unread.values()), twins)

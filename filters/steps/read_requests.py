@@ -1,0 +1,129 @@
+"""The steps that read requests in worlds without a lexicon (`filters/reading/`): a gate is taught on the log; the reader reads what passes.
+
+`gate` and `read` are surveys; `apply_readings` gives the rows their frames. They are on where `worlds` names such a world.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import polars as pl
+
+from filters.grounded_worlds import reader_worlds
+from filters.grounding import ground_model
+from filters.grounding.ground_model import GroundConfig
+from filters.reading.log import log_reader
+from filters.reading.log.log_reader import LogReading
+from filters.step import BatchStep, Context, Setup, SurveyStep
+from storage.store import Part, part_id
+from synth.worlds.stored_worlds import worlds_frame
+
+GATE, READ = "gate", "read"
+_VERSION = 1
+"""Version of the part `worlds` that a run writes."""
+FRAME = ("world", "intent", "slots", "combination", "shape", "frame_id", "ungrounded", "unexplained", "read_by")
+
+
+def has_reader(config: Any) -> bool:
+    """Whether a world without a lexicon is read."""
+    return bool(reader_worlds(config.worlds))
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """worlds: names of the worlds that are read. parts: of the store, with the specs of the user's own among them."""
+
+    worlds: tuple[str, ...]
+    parts: tuple[Part, ...]
+
+
+def _load(setup: Setup) -> Inputs:
+    worlds = reader_worlds(setup.config.worlds)
+    known = set(setup.store.query("SELECT world FROM worlds")["world"])
+    specs = worlds_frame(name for name in worlds if name not in known)
+    if specs.is_empty():
+        return Inputs(worlds, ())
+    name = part_id("worlds", specs["world"].to_list(), {}, _VERSION)
+    return Inputs(worlds, (setup.store.find(name) or setup.store.write("worlds", name, specs),))
+
+
+def _teach(rows: Iterator[pl.DataFrame], inputs: Inputs, _: object, __: Context) -> pl.DataFrame:
+    return log_reader.teach_gate(log_reader.sample_texts(rows), inputs.worlds)
+
+
+def _read(rows: Iterator[pl.DataFrame], config: GroundConfig, _: object, context: Context) -> pl.DataFrame:
+    worlds = reader_worlds(context.setup.config.worlds)
+    best = log_reader.best_texts(rows, log_reader.gate_of(context.surveys[GATE]), config.max_read)
+    pieces = list(log_reader.chunks(best["text"].to_list()))
+    readings: list[LogReading] = []
+    read_chunk = partial(log_reader.read_chunk, worlds=worlds, id_patterns=config.id_patterns)
+    for done, read in enumerate(context.executor.map(read_chunk, pieces), 1):
+        readings += read
+        context.progress(READ, done, len(pieces))
+    kept = log_reader.are_sure(readings, config.min_precision)
+    table = [_row(norm, reading) for norm, reading, is_kept in zip(best["norm"], readings, kept, strict=True) if is_kept]
+    return pl.DataFrame(table, schema={**ground_model.READINGS, "confidence": pl.Float64, "reworded": pl.String})
+
+
+def _row(norm: str, reading: LogReading) -> dict[str, Any]:
+    assert reading.frame is not None
+    by = f"read by the reader, confidence {reading.confidence:.2f}"
+    return {
+        "norm": norm,
+        "outcome": None,
+        "read_by": by,
+        "confidence": reading.confidence,
+        "reworded": reading.text,
+        **ground_model.frame_columns(reading.frame, reading.unexplained),
+    }
+
+
+def _apply(rows: pl.DataFrame, _: GroundConfig, readings: pl.DataFrame) -> pl.DataFrame:
+    framed = ground_model.step(rows, read_again=readings.drop("confidence", "reworded"), ungrounded=True)
+    texts = rows.select("norm").join(readings.select("norm", "reworded"), on="norm", how="left", maintain_order="left")["reworded"]
+    return framed.with_columns(text=pl.coalesce(texts, "text"))
+
+
+def note(config: GroundConfig, readings: pl.DataFrame) -> str:
+    """How many requests have a frame now, how many of these are right, and three examples of each of the commonest intents."""
+    if readings.is_empty():
+        return f"the reader was sure of no request (ground.min_precision {config.min_precision:g})"
+    expected = readings["confidence"].sum() / readings.height
+    head = f"the reader gave {readings.height:,} requests a frame, of which it expects {expected:.0%} to be right"
+    commonest = (
+        readings.group_by("combination").agg(pl.len(), pl.col("norm").sort().head(3)).sort("len", "combination", descending=[True, False])
+    )
+    shown = (
+        f"{row['combination']} {row['len']:,}: " + ", ".join(f"“{text}”" for text in row["norm"]) for row in commonest.head(5).to_dicts()
+    )
+    return "; ".join(chain([head], shown))
+
+
+_NEEDS = ("norm", "text", "language", "ungrounded")
+STEPS = (
+    SurveyStep(
+        name=GATE,
+        needs=_NEEDS,
+        load=_load,
+        made_by=lambda inputs: inputs.worlds,
+        parts=lambda inputs: inputs.parts,
+        function=_teach,
+        is_on=has_reader,
+        is_counted=False,
+    ),
+    SurveyStep(name=READ, needs=_NEEDS, config=GroundConfig, uses=GATE, function=_read, note=note, is_on=has_reader, is_counted=False),
+    BatchStep(
+        name="apply_readings",
+        needs=("norm", "text", *FRAME),
+        adds=("text", *FRAME),
+        config=GroundConfig,
+        uses=READ,
+        function=_apply,
+        is_on=has_reader,
+        is_counted=False,
+    ),
+)

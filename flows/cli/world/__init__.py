@@ -1,0 +1,1 @@
+"""Commands about worlds: their specs, and how requests are read in them."""

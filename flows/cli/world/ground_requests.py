@@ -1,0 +1,129 @@
+"""`headrace ground`: how requests are read in a world; try one, or measure the reader on labelled requests of your own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flows.cli.shared import Debug
+from flows.cli.terminal import handle_errors, out, print_text
+from storage.errors import BadInput
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from filters.reading.declaration import ReadableWorld
+    from filters.reading.reader import Reader, Reading
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="""How requests of users are read: world, intent and slots, with a confidence. No language model is called.
+
+A reader is compiled from what a world declares, so any world can be read, your own too. It reads English.""",
+)
+WorldNames = Annotated[
+    list[str],
+    typer.Option("--world", "-w", metavar="NAME|FILE", help="World to read, e.g. hotel; or a spec file. Repeatable."),
+]
+_SHARES = (0.1, 0.25, 0.5, 1.0)
+_STEPS = (0.5, 0.7, 0.9)
+
+
+@app.command("try")
+def try_(
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="Request of a user.")],
+    world: WorldNames,
+    debug: Debug = False,
+) -> None:
+    """Read one request: its frame, where each value stands, what is left unread, and how sure the reader is.
+
+    Examples:
+
+      headrace ground try "please cancel reservation b012" --world hotel
+
+      headrace ground try "Transfer 200 dollars from a012 to a034" --world banking --world hotel
+    """
+    with handle_errors(debug):
+        reader = _reader(world)
+        (reading,) = reader.read([text])
+        for line in _lines(reading):
+            print_text(line)
+
+
+@app.command()
+def bench(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help='Labelled requests, JSON Lines: {"text": ..., "intent": ..., "slots": {...}}.')
+    ],
+    world: WorldNames,
+    debug: Debug = False,
+) -> None:
+    """Measure the reader on labelled requests: how often the frame is right, by how sure the reader is.
+
+    A frame is right if intent and every slot are. A line may name its `world`; days are ISO dates.
+
+    Example: headrace ground bench labelled.jsonl --world hotel
+    """
+    with handle_errors(debug):
+        from filters.reading.frames import confidence
+        from filters.reading.labels.labelled_file import read_labelled
+        from flows.summaries.summary_tables import Table, print_table
+
+        worlds = _worlds(world)
+        examples = read_labelled(file, worlds)
+        reader = _reader_of(worlds)
+        judged = []
+        for example, (found, candidates) in zip(examples, reader.candidates([each.text for each in examples]), strict=True):
+            choice = reader.choose(found, candidates)
+            labels = example.alternatives(reader.twins)
+            judged.append((confidence(choice.features, reader.weights), any(label.is_right(choice.frame) for label in labels)))
+        judged.sort(reverse=True)
+        rows = [_row(f"most confident {share:.0%}", judged[: max(1, round(len(judged) * share))]) for share in _SHARES]
+        rows += [_row(f"confidence of {step} or more", [each for each in judged if each[0] >= step]) for step in _STEPS]
+        print_table(Table("ground", f"{file}: {len(judged):,} requests", rows), out)
+
+
+def _row(name: str, judged: Sequence[tuple[float, bool]]) -> dict[str, str]:
+    """judged: (confidence, whether the frame is right) of each request."""
+    right = sum(is_right for _, is_right in judged)
+    return {"requests": name, "number": f"{len(judged):,}", "right": f"{right / len(judged):.1%}" if judged else ""}
+
+
+def _lines(reading: Reading) -> list[str]:
+    lines = [f"frame       {reading.world}/{reading.intent}"]
+    lines += [f"  {value.slot} = {value.value}    “{value.said}”, {value.probability:.0%} sure" for value in reading.values]
+    lines.append(f"confidence  {reading.confidence:.2f} that all of it is right")
+    if reading.twins:
+        lines.append(f"the same    {', '.join(f'{world}/{intent}' for world, intent in reading.twins)}: either may be taken")
+    if reading.foreign:
+        lines.append(f"unread      {', '.join(reading.foreign)}")
+    if reading.unread:
+        lines.append(f"left over   {reading.unread} value{'s' if reading.unread > 1 else ''} that no slot takes")
+    return lines
+
+
+def _reader(names: list[str]) -> Reader:
+    return _reader_of(_worlds(names))
+
+
+def _reader_of(worlds: list[ReadableWorld]) -> Reader:
+    from filters.reading.reader import Reader
+
+    return Reader(worlds)
+
+
+def _worlds(names: list[str]) -> list[ReadableWorld]:
+    """The readable worlds of some names. Raises BadInput: no such world, or one without English."""
+    from filters.reading.of_world import readable_world
+    from flows.validation import resolve_worlds
+    from synth.worlds import WORLDS
+
+    worlds = []
+    for name in resolve_worlds(names):
+        world = readable_world(WORLDS[name])
+        if world is None:
+            raise BadInput(f"{name} speaks {' and '.join(WORLDS[name].languages)}; the reader reads English")
+        worlds.append(world)
+    return worlds

@@ -1,0 +1,79 @@
+"""A gate that is taught on the log lets requests of the worlds through, and the surest readings are kept."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import polars as pl
+import pytest
+
+from filters.reading.log.log_reader import LogReading, are_sure, best_texts, gate_of, read_chunk, sample_texts, teach_gate
+from storage.records import Frame
+
+WORLDS = ("hotel",)
+OURS = ("please cancel reservation b0{n}", "what is the status of room r0{n}", "extend reservation b0{n} by 2 nights")
+OTHERS = ("play some jazz in the kitchen for {n} minutes", "why is my parcel {n} late", "solve equation number {n}", "who won race {n}")
+
+
+def rows(count: int, share: float) -> tuple[pl.DataFrame, list[bool]]:
+    rng = random.Random(7)
+    ours = [rng.random() < share for _ in range(count)]
+    texts = [rng.choice(OURS if is_ours else OTHERS).format(n=number) for number, is_ours in enumerate(ours)]
+    frame = pl.DataFrame({"norm": texts, "text": [text.capitalize() for text in texts]})
+    return frame.with_columns(language=pl.lit("en"), ungrounded=pl.lit("unknown")), ours
+
+
+def test_the_gate_finds_the_rare_requests_that_a_world_serves() -> None:
+    """Given one request in twenty that is the hotel's, then nearly all of these are among as many texts as it may pass."""
+    log, ours = rows(4000, 0.05)
+    gate = gate_of(teach_gate(sample_texts([log[:2000], log[2000:]], limit=1500), WORLDS))
+    passed = set(best_texts([log[:2000], log[2000:]], gate, sum(ours))["norm"])
+    found = [text in passed for text, is_ours in zip(log["norm"], ours, strict=True) if is_ours]
+    assert sum(found) >= 0.9 * len(found)
+
+
+def test_texts_with_a_frame_and_chinese_ones_are_not_read() -> None:
+    log, _ = rows(20, 1.0)
+    framed = log.with_columns(ungrounded=pl.lit(None, pl.String))
+    chinese = log.with_columns(language=pl.lit("zh"))
+    assert sample_texts([framed, chinese]).is_empty()
+    assert best_texts([framed, chinese], gate_of(teach_gate(sample_texts([log]), WORLDS)), 10).is_empty()
+
+
+def test_a_sample_does_not_depend_on_the_order_of_pieces() -> None:
+    log, _ = rows(300, 0.5)
+    forward, backward = sample_texts([log[:100], log[100:]], 50), sample_texts([log[200:], log[:200]], 50)
+    assert forward.equals(backward) and forward.height == 50
+
+
+def test_a_request_without_a_required_value_has_no_frame() -> None:
+    whole, short = read_chunk(["Please cancel reservation b012", "Please cancel my reservation"], WORLDS)
+    assert whole.frame is not None and whole.frame.slots == {"reservation": "b012"}
+    assert short.frame is None
+
+
+@pytest.mark.parametrize(("least", "count"), [(0.3, 4), (0.5, 3), (0.92, 2), (0.97, 0)])
+def test_frames_are_kept_that_are_right_with_enough_probability(least: float, count: int) -> None:
+    frame = Frame(world="hotel", intent="cancel_reservation", slots={"reservation": "b012"})
+    trusts = [(0.7, True), (0.96, True), (0.99, False), (0.3, True), (0.92, True)]
+    kept = are_sure([LogReading(frame if has_frame else None, "", trust, 0) for trust, has_frame in trusts], least)
+    assert int(np.sum(kept)) == count and not kept[2], "without a frame there is nothing to keep"
+
+
+def test_identifiers_of_the_users_own_stand_for_those_that_the_world_has() -> None:
+    """Given identifiers in the user's form, then the frame and the text have one of the world's in place of each, always the same."""
+    texts = [
+        "please cancel reservation #803",
+        "cancel reservation #803 now",
+        "please cancel reservation #77",
+        "please cancel reservation b9999",
+    ]
+    first, again, other, unknown = read_chunk(texts, WORLDS, ("#[0-9]+",))
+    assert first.frame is not None and again.frame is not None and other.frame is not None and unknown.frame is not None
+    key = str(first.frame.slots["reservation"])
+    assert key.startswith("b0") and first.text == f"please cancel reservation {key}" and again.text == f"cancel reservation {key} now"
+    assert other.frame.slots["reservation"] != key
+    assert unknown.frame.slots["reservation"] != "b9999" and "b9999" not in unknown.text
+    (without,) = read_chunk(texts[:1], WORLDS)
+    assert without.frame is None

@@ -1,0 +1,41 @@
+"""`headrace ground`: one request is shown with what was read of it; labelled requests give figures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from flows.cli.main import app
+
+
+def run(*arguments: str, code: int = 0) -> str:
+    result = CliRunner().invoke(app, ["ground", *arguments])
+    assert result.exit_code == code, result.output
+    return result.stdout if code == 0 else result.stderr
+
+
+def test_a_request_is_shown_with_its_values_and_what_is_unread() -> None:
+    plain = run("try", "please cancel reservation b012", "--world", "hotel")
+    assert "hotel/cancel_reservation" in plain and "reservation = b012" in plain
+    doubtful = run("try", "please cancel reservation b012 and gift-wrap my umbrella", "--world", "hotel")
+    assert "umbrella" in doubtful
+    confidences = [float(output.split("confidence")[1].split()[0]) for output in (plain, doubtful)]
+    assert confidences[1] < confidences[0]
+
+
+def test_labelled_requests_give_shares_of_right_frames(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    rows = [
+        {"text": f"cancel reservation b0{number}", "intent": "cancel_reservation", "slots": {"reservation": f"b0{number}"}}
+        for number in range(10, 30)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    output = run("bench", str(path), "--world", "hotel")
+    assert "20 requests" in output and "most confident 100%" in output and "100.0%" in output
+
+
+def test_wrong_input_is_one_line(tmp_path: Path) -> None:
+    assert "no world is called 'hotle'; did you mean 'hotel'?" in run("try", "x", "--world", "hotle", code=2)
+    assert "cannot be read" in run("bench", str(tmp_path / "nowhere.jsonl"), "--world", "hotel", code=2)
