@@ -84,9 +84,8 @@ def recall(config: Config, *, is_bare: bool = False) -> Config:
 
     is_bare: no file was given; then all settings of training are those of the store's last training, so that measures are comparable.
 
-    Worlds of synthesis are those of the last synthesis, and so are those of curation, unless they are the sample's. Worlds of training are
-    those of the last training, and those that were synthesised since; in a store that was only curated, those of its tasks if the defaults
-    have none. A store with only Chinese tasks gives Chinese.
+    Worlds of synthesis are those of the last synthesis. Worlds of training are those of the last training, and those that were synthesised
+    since; in a store that was only curated, those of its tasks if the defaults have none. A store with only Chinese tasks gives Chinese.
 
     Raises:
         BadInput: the store or a world in it cannot be read, its last training is of another version, or the configuration names drills in
@@ -101,9 +100,6 @@ def recall(config: Config, *, is_bare: bool = False) -> Config:
         synthesis = _with_worlds_of(synthesis, last["synthesize"])
     if is_bare and "train" in last:
         cascade = _training_of(last["train"])
-    curation = config.curate
-    if curation.worlds is None and "synthesize" in last and last["synthesize"].worlds != SynthesisConfig().worlds:
-        curation = curation.model_copy(update={"worlds": admitted_names(last["synthesize"].worlds)})
     changes: dict[str, Any] = {}
     if "worlds" not in cascade.model_fields_set:
         is_named = "worlds" in config.synthesize.model_fields_set
@@ -112,7 +108,7 @@ def recall(config: Config, *, is_bare: bool = False) -> Config:
         worlds = list(changes.get("worlds", cascade.worlds))
         languages = store.query("SELECT DISTINCT language FROM tasks WHERE list_contains(?, world)", [worlds])["language"].to_list()
         changes |= {"language": "zh"} if languages == ["zh"] else {}
-    return config.model_copy(update={"synthesize": synthesis, "curate": curation, "train": cascade.model_copy(update=changes)})
+    return config.model_copy(update={"synthesize": synthesis, "train": cascade.model_copy(update=changes)})
 
 
 def remember(config: Config, *flows: Literal["synthesize", "curate", "train"]) -> Config:
@@ -183,13 +179,22 @@ def _training_worlds(store: Store, past: Sequence[FlowSettings], synthesised: Se
     return tuple(versions.values()) or defaults
 
 
-def settle_ungrounded(config: Config, files: Sequence[str]) -> Config:
-    """The configuration of a curation of these files, with `curate.ungrounded` true or false: null stands for true where files are named
-    and the store has no conversations, so that no world was chosen."""
-    if config.curate.ungrounded is not None:
-        return config
-    has_conversations = Store(config.store).query("SELECT 1 FROM trajectories WHERE accepted LIMIT 1").height > 0
-    return config.model_copy(update={"curate": config.curate.model_copy(update={"ungrounded": bool(files) and not has_conversations})})
+def settle_curation(config: Config, files: Sequence[str]) -> Config:
+    """The configuration of a curation of these files, with `curate.ungrounded` true or false, and with worlds where the store has some.
+
+    `ungrounded` null stands for true where files are named and the store has no conversations, so that no world was chosen. `worlds` null
+    stands, where files are named, for the worlds of the store's last synthesis, unless they are the sample's: the generated sample queries
+    are about the city and the shop.
+    """
+    store, curation, changes = Store(config.store), config.curate, dict[str, Any]()
+    if curation.ungrounded is None:
+        has_conversations = store.query("SELECT 1 FROM trajectories WHERE accepted LIMIT 1").height > 0
+        changes["ungrounded"] = bool(files) and not has_conversations
+    if curation.worlds is None and files:
+        last = next((one for one in reversed(read_configurations(store)) if one.flow == "synthesize"), None)
+        if last is not None and last.worlds != SynthesisConfig().worlds:
+            changes["worlds"] = admitted_names(last.worlds)
+    return config.model_copy(update={"curate": curation.model_copy(update=changes)})
 
 
 def for_curation(

@@ -10,7 +10,7 @@ from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
 from filters import funnel
-from flows.config import Config, recall, remember, settle_ungrounded
+from flows.config import Config, recall, remember, settle_curation
 from flows.runtime import events
 from flows.runtime.artifacts import publish_report, publish_table
 from flows.runtime.progress import report
@@ -36,7 +36,7 @@ def curate(
     ray: address of a Ray cluster, or `local`; None: threads of this process.
     """
     with work_on_store("curate", config.store):
-        config = remember(settle_ungrounded(recall(config), files or []), "curate")
+        config = remember(settle_curation(recall(config), files or []), "curate")
         sources = files or [str(make_haystack(config).absolute())]
         result = filter_queries(config, sources, ray)
         if result["run"] is None:

@@ -65,8 +65,8 @@ class GroundConfig(BaseModel):
     )
     id_patterns: tuple[str, ...] = Field(
         (),
-        description="Identifiers as your users write them, beside those of the worlds: regular expressions in lower case, such as '#\\d+'. "
-        "In a task each stands for one that the world has.",
+        description="Identifiers as your users write them, beside those of the worlds: regular expressions such as '#\\d+'; capitals do not"
+        " matter. In a task each stands for one that the world has.",
     )
     max_read: int = Field(
         20_000, ge=1, description="Most texts that the reader reads, some 250 a second on a core; a gate chooses the most promising ones."

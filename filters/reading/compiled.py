@@ -10,7 +10,7 @@ import numpy as np
 
 from filters.reading.declaration import ReadableIntent, ReadableWorld, split_name
 from filters.reading.english_words import VERB_FAMILIES, Token, small_talk_stems, stem
-from filters.reading.slots import SlotFacts
+from filters.reading.slots import SlotFacts, common_words
 from filters.reading.spans import ANY_ID, Span, SpanFinder, before_noun_spans, choice_spans, flag_spans, id_spans, trimmed_spans
 from synth.engines.encoder import Encode, Vectors
 
@@ -26,11 +26,10 @@ class CompiledWorld:
 
     def __init__(self, world: ReadableWorld, id_patterns: Sequence[str] = ()) -> None:
         self.world = world
-        self._facts = {slot: SlotFacts(slot, world) for intent in world.intents.values() for slot in intent.slots.values()}
+        described = _stems(world.about, *(" ".join((*split_name(intent.name), intent.about)) for intent in world.intents.values()))
+        self._facts = {slot: SlotFacts(slot, described) for intent in world.intents.values() for slot in intent.slots.values()}
         self._keyed = world.slots
-        texts = [world.about, " ".join(split_name(world.name))]
-        texts += [" ".join((*split_name(intent.name), intent.about)) for intent in world.intents.values()]
-        self.lexicon = frozenset(stem(word) for text in texts for word in re.findall(r"[a-z]+", text.lower()))
+        self.lexicon = described | _stems(" ".join(split_name(world.name)))
         self.nouns = self.lexicon - small_talk_stems()
         forms = sorted({slot.pattern for slot in self._facts if slot.kind == "id"})
         self._ids = [*((form, form) for form in forms), *((pattern, ANY_ID) for pattern in id_patterns)]
@@ -53,6 +52,10 @@ class CompiledWorld:
         return [*spans, *trimmed_spans(text, tokens, spans, self.nouns, self.slot_words)]
 
 
+def _stems(*texts: str) -> frozenset[str]:
+    return frozenset(stem(word) for text in texts for word in re.findall(r"[a-z]+", text.lower()))
+
+
 def intent_words(intent: ReadableIntent) -> frozenset[str]:
     """Stems of the words of an intent's name and description, without small talk."""
     every = (*split_name(intent.name), *re.findall(r"[a-z]+", intent.about.lower()))
@@ -60,11 +63,13 @@ def intent_words(intent: ReadableIntent) -> frozenset[str]:
 
 
 class CompiledIntent:
-    """An intent, compiled. words: stems of its own name and description, without small talk. family: of the verb that it begins with."""
+    """An intent, compiled. words: stems of its own name and description, without small talk. family: of the verb that it begins with.
+    common: `common_words` of its slots."""
 
     def __init__(self, world: CompiledWorld, intent: ReadableIntent) -> None:
         self.world, self.intent = world, intent
         self.facts = world.facts_of(intent)
+        self.common = common_words(self.facts)
         self.required = intent.required
         self.words = intent_words(intent)
         self.family = VERB_FAMILIES.get(split_name(intent.name)[0])

@@ -57,7 +57,7 @@ class ReadableIntent:
 
     about: its description.
     slots: by name. required: names of those that it needs.
-    is_act: whether it changes the state of the world.
+    is_act: whether it changes the state of the world where its users first ask for what there is, so that an act is the rarer wish.
     examples: other requests for it, without the values of slots.
     """
 

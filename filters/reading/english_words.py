@@ -60,16 +60,13 @@ def small_talk_stems() -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A word, number or sign of a text. start, end: its place; is_first: whether it begins a sentence."""
+    """A word, number or sign of a text. lower: in lower case. start, end: its place. is_first: whether it begins a sentence."""
 
     text: str
+    lower: str
     start: int
     end: int
     is_first: bool
-
-    @property
-    def lower(self) -> str:
-        return self.text.lower().replace("’", "'")
 
     @property
     def is_capital(self) -> bool:
@@ -86,6 +83,6 @@ def tokenise(text: str) -> list[Token]:
         if word.endswith(("'s", "’s")) and word.lower().replace("’", "'") not in _SETS["contractions"]:
             word = word[:-2]
         end = match.start() + len(word)
-        tokens.append(Token(word, match.start(), end, is_first))
+        tokens.append(Token(word, word.lower().replace("’", "'"), match.start(), end, is_first))
         is_first = word in ".!?;:" or (end < match.end() and text[end] in ".!?")
     return tokens

@@ -164,7 +164,7 @@ class FrameFinder:
     def _candidate(
         self, text: Text, intent: CompiledIntent, features: Features, kinds_of_names: Mapping[str, Distribution], weights: Weights
     ) -> FrameCandidate:
-        near = neighbours_of(text.tokens, intent.facts, text.spans(intent.world))
+        near = neighbours_of(text.tokens, intent.facts, intent.common, text.spans(intent.world))
         scored = [
             Filled(slot, span, probability(pair, weights[group])) for span, slot, group, pair in pairs(intent.intent, near, kinds_of_names)
         ]

@@ -1,9 +1,7 @@
 """A world as the reader sees it: compiled from what every world declares, its intents, slot kinds and wording.
 
-One idea: a template without its slots says what an intent is about, as a description does in a tool's schema. Intents of one wording are
-read as the first of them: whether a rule forbids an act is a question of state, not of words.
-
-Not read: intents whose slots no text can hold apart (two slots of one kind without words of their own beside them stay ambiguous).
+One idea: a template without its slots says what an intent is about, as a description does in a tool's schema. Of intents of one wording,
+of which a rule forbids one, the act is read: whether the rule forbids it is a question of state, not of words.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ def readable_world(world: type[World], language: Language = "en") -> ReadableWor
         texts = _plain_templates(world, name, language)
         slots = {slot.name: _slot(world, name, slot.name, language) for slot in intent.slots}
         required = frozenset(slot.name for slot in intent.slots if slot.is_required)
-        intents[name] = ReadableIntent(name, texts[0], slots, required, is_act=False, examples=texts[1:_EXAMPLES])
+        intents[name] = ReadableIntent(name, texts[0], slots, required, examples=texts[1:_EXAMPLES])
     return ReadableWorld(world.name, _about(world), intents, today_of(world))
 
 

@@ -72,7 +72,7 @@ class Reader:
         worlds: at least one; of worlds that can do the same, either is found.
         weights: the package's own by default.
         embed: texts -> unit vectors; the built-in encoder by default.
-        id_patterns: regular expressions of identifiers as users write them (`#\\d+`), beside those of the worlds; in lower case.
+        id_patterns: regular expressions of identifiers as users write them (`#\\d+`), beside those of the worlds.
     """
 
     def __init__(

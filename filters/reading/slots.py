@@ -13,11 +13,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import log
+from math import exp, log
 
-import numpy as np
-
-from filters.reading.declaration import ReadableIntent, ReadableSlot, ReadableWorld, split_name
+from filters.reading.declaration import ReadableIntent, ReadableSlot, split_name
 from filters.reading.english_words import FUNCTION_WORDS, SMALL_TALK, VERB_FAMILIES, Token, singular, stem, words
 from filters.reading.name_kinds import KINDS, Distribution, kinds_of_slot
 from filters.reading.spans import ANY_ID, Span
@@ -53,27 +51,24 @@ _CUE_KINDS: Mapping[str, tuple[str, ...]] = {
 _WORD = KINDS.index("word")
 _CITY = KINDS.index("city")
 _MOSTLY = 0.6
+_MOST_SCORE = 30.0
 
 
 class SlotFacts:
-    """What the features need to know of a slot.
+    """What the features need to know of a slot. described: stems of the words that describe its world and the world's intents.
 
     words, own_words: stems of the words of its name and description, and of its name alone.
     role: -1 if it begins or comes from something, 1 if it ends or goes to it, 0 for neither.
     """
 
-    def __init__(self, slot: ReadableSlot, world: ReadableWorld) -> None:
+    def __init__(self, slot: ReadableSlot, described: frozenset[str]) -> None:
         self.slot = slot
         self._name, self._about = split_name(slot.name), re.findall(r"[a-z]+", slot.about.lower())
         every = [*self._name, *self._about]
         self.words = frozenset(stem(word) for word in every if word not in FUNCTION_WORDS)
         self.own_words = frozenset(stem(word) for word in self._name if word not in FUNCTION_WORDS)
         self.role = _role(self._name, every)
-        self._lexicon = frozenset(
-            stem(word)
-            for text in (world.about, *(" ".join((*split_name(intent.name), intent.about)) for intent in world.intents.values()))
-            for word in re.findall(r"[a-z]+", text.lower())
-        )
+        self._described = described
 
     @cached_property
     def kinds(self) -> Distribution:
@@ -119,7 +114,7 @@ class SlotFacts:
         """Of a flag: stems by which a text names it."""
         every = self.words - {stem(word) for word in words("flag_words")}
         own = self.own_words & every
-        return (own - self._lexicon) or (every - self._lexicon) or own
+        return (own - self._described) or (every - self._described) or own
 
     @cached_property
     def spellings(self) -> list[tuple[str, list[list[str]]]]:
@@ -173,12 +168,18 @@ class Neighbours:
         return 0 if len(places) < 2 else -1 if span.start == places[0] else 1 if span.start == places[-1] else 0
 
 
-def neighbours_of(tokens: Sequence[Token], facts: Mapping[str, SlotFacts], spans: Sequence[Span]) -> Neighbours:
-    """facts: of the intent's slots. spans: of the world; values of other intents' choices and flags are left out."""
+def common_words(facts: Mapping[str, SlotFacts]) -> frozenset[str]:
+    """Stems that more than two of the slots have."""
     counts = Counter(word for each in facts.values() for word in each.words)
+    return frozenset(word for word, count in counts.items() if count > 2)
+
+
+def neighbours_of(tokens: Sequence[Token], facts: Mapping[str, SlotFacts], common: frozenset[str], spans: Sequence[Span]) -> Neighbours:
+    """facts: of the intent's slots. common: their `common_words`. spans: of the world; values of other intents' choices and flags are left
+    out."""
     keys = {each.slot.key for each in facts.values()}
     own = [span for span in spans if span.kind not in ("choice", "flag") or span.slot in keys]
-    return Neighbours(tokens, facts, frozenset(word for word, count in counts.items() if count > 2), own)
+    return Neighbours(tokens, facts, common, own)
 
 
 def pairs(
@@ -397,4 +398,4 @@ def _flag_features(span: Span, facts: SlotFacts, near: Neighbours) -> Features:
 def probability(features: Features, weights: Mapping[str, float]) -> float:
     """The logistic score of a pair."""
     score = sum(weights.get(name, 0.0) * value for name, value in features.items())
-    return float(1 / (1 + np.exp(-np.clip(score, -30, 30))))
+    return 1 / (1 + exp(-min(max(score, -_MOST_SCORE), _MOST_SCORE)))

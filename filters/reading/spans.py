@@ -248,10 +248,10 @@ def flag_spans(tokens: Sequence[Token], slot: str, keys: frozenset[str]) -> Iter
 
 def id_spans(text: str, tokens: Sequence[Token], pattern: str, form: str) -> Iterator[Span]:
     """Where a text has an identifier. pattern: of whole identifiers. form: that its slots have, or `ANY_ID`."""
-    for match in re.finditer(rf"(?<!\w)(?:{pattern})(?!\w)", text.lower()):
+    for match in re.finditer(rf"(?<!\w)(?:{pattern})(?!\w)", text, re.IGNORECASE):
         first = next((number for number, token in enumerate(tokens) if token.end > match.start()), len(tokens))
         last = next((number for number, token in enumerate(tokens) if token.start >= match.end()), len(tokens))
-        yield Span("id", match.start(), match.end(), text[match.start() : match.end()], match[0], first, last, slot=form)
+        yield Span("id", match.start(), match.end(), match[0], match[0].lower(), first, last, slot=form)
 
 
 def before_noun_spans(text: str, tokens: Sequence[Token], nouns: frozenset[str], lexicon: frozenset[str]) -> Iterator[Span]:

@@ -69,7 +69,7 @@ def _ask(parsed: Iterator[pl.DataFrame], config: GroundConfig, engine: Engine, c
 
 
 def _open(config: GroundConfig, store: Store, is_done: bool) -> AbstractContextManager[Engine | None]:
-    return ground_model.open_engine(config, store, grounded_worlds(), is_done=is_done)
+    return ground_model.open_engine(config, store, grounded_worlds(), is_done=is_done)  # the longest question there can be
 
 
 PARSER = BatchStep(

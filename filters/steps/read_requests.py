@@ -29,7 +29,7 @@ FRAME = ("world", "intent", "slots", "combination", "shape", "frame_id", "ungrou
 
 
 def has_reader(config: Any) -> bool:
-    """Whether a world without a lexicon is read."""
+    """Whether the reader reads a world."""
     return bool(reader_worlds(config.worlds))
 
 

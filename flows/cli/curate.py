@@ -115,7 +115,7 @@ def curate(
       headrace curate log.jsonl --world my.yaml --id-pattern '#[0-9]+' --store runs/mine/store
     """
     with handle_errors(debug):
-        from flows.config import for_curation, settle_ungrounded
+        from flows.config import for_curation, settle_curation
 
         settings = for_curation(
             validation.read_config(config, store, families),
@@ -129,7 +129,7 @@ def curate(
             worlds=validation.resolve_worlds(world) if world else (),
             id_patterns=id_pattern or (),
         )
-        _run(settle_ungrounded(settings, files or []), files or [], ray, dry_run, verbose)
+        _run(settle_curation(settings, files or []), files or [], ray, dry_run, verbose)
 
 
 def _run(settings: Config, files: list[str], ray: str | None, dry_run: bool, verbose: bool) -> None:
@@ -140,6 +140,10 @@ def _run(settings: Config, files: list[str], ray: str | None, dry_run: bool, ver
     sources = validation.query_files(files)
     if not sources:
         print_text(f"no FILES are named, so {settings.haystack.rows:,} generated sample queries are filtered")
+    from filters.grounded_worlds import unread_worlds
+
+    for world in unread_worlds(settings.curate.worlds):
+        print_text(f"no request is read in {world}: it speaks no English")
     validation.check_held_out(settings)
     if ray is None or dry_run:
         rows = validation.count_query_rows(sources, settings) if sources else None

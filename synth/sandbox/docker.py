@@ -194,4 +194,5 @@ def _reason(error: Exception) -> str:
         seen = inner
     if isinstance(seen, OSError) and seen.strerror:
         return seen.strerror.lower()
-    return str(seen).splitlines()[0].rpartition(": ")[2][:200]
+    first = next(iter(str(seen).splitlines()), type(seen).__name__)
+    return first.rpartition(": ")[2][:200]

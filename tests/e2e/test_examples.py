@@ -125,6 +125,8 @@ def test_every_command_shows_examples() -> None:
 
 @pytest.mark.parametrize("example", [example for example in EXAMPLES if not reason_not_to_run(example)])
 def test_an_example_works_as_pasted(example: str, folder: Path) -> None:
+    if written := re.search(r"worlds new (\S+)", example):
+        (folder / written[1]).unlink(missing_ok=True)
     done = call(fill_ids(example, folder), folder)
     assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flows.config import Config, read, recall, remember, settle_ungrounded
+from flows.config import Config, read, recall, remember, settle_curation
 from storage.errors import BadInput
 from storage.record_rows import tasks_frame
 from storage.records import Language
@@ -118,11 +118,21 @@ def test_drills_outside_the_worlds_of_the_store_are_refused(tmp_path: Path) -> N
         recall(make_config(tmp_path / "s", synthesize={"drills": {"retail": 5}}))
 
 
+def test_requests_in_files_that_are_named_are_read_in_the_worlds_of_the_store_s_synthesis(tmp_path: Path) -> None:
+    config = remember(make_config(tmp_path, synthesize={"worlds": ["hotel", "clinic"]}), "synthesize")
+    assert settle_curation(config, ["log.csv"]).curate.worlds == ("hotel", "clinic")
+    assert settle_curation(config, []).curate.worlds is None
+    chosen = config.model_copy(update={"curate": config.curate.model_copy(update={"worlds": ("school",)})})
+    assert settle_curation(chosen, ["log.csv"]).curate.worlds == ("school",)
+    sample = remember(make_config(tmp_path / "sample"), "synthesize")
+    assert settle_curation(sample, ["log.csv"]).curate.worlds is None
+
+
 def test_queries_without_a_world_are_kept_of_files_that_are_named_until_there_are_conversations(tmp_path: Path) -> None:
     fresh, settled = make_config(tmp_path / "fresh"), make_config(build_sample(tmp_path / "sample").store.root)
-    assert [settle_ungrounded(config, files).curate.ungrounded for config in (fresh, settled) for files in (["log.csv"], [])] == [
+    assert [settle_curation(config, files).curate.ungrounded for config in (fresh, settled) for files in (["log.csv"], [])] == [
         *(True, False, False, False)
     ]
     for word in (True, False):
         named = make_config(tmp_path / "fresh", curate={"ungrounded": word})
-        assert settle_ungrounded(named, ["log.csv"]).curate.ungrounded is word
+        assert settle_curation(named, ["log.csv"]).curate.ungrounded is word

@@ -21,7 +21,7 @@ from filters.reading.declaration import ReadableSlot, ReadableWorld
 from filters.reading.frames import FrameCandidate, Text, Weights, choose
 from filters.reading.name_kinds import NameKinds
 from filters.reading.reader import Reader
-from filters.reading.slots import GROUPS, Features, neighbours_of, pairs
+from filters.reading.slots import GROUPS, Features, common_words, neighbours_of, pairs
 from filters.reading.twins import Twins
 from synth.engines.encoder import Encode, encode
 
@@ -156,7 +156,8 @@ def _slot_rows(worlds: Mapping[str, ReadableWorld], examples: Sequence[Labelled]
         for text, example, found in zip(texts, examples, spans, strict=True):
             world = compiled[example.world]
             intent = world.world.intents[example.intent]
-            near = neighbours_of(text.tokens, world.facts_of(intent), found)
+            facts = world.facts_of(intent)
+            near = neighbours_of(text.tokens, facts, common_words(facts), found)
             for span, slot, group, features in pairs(intent, near, kinds):
                 right = slot in example.values and is_equal(intent.slots[slot], span.value, example.values[slot])
                 yield SlotRow(example.world, group, features, right)

@@ -46,7 +46,7 @@ def try_(
       headrace ground try "Transfer 200 dollars from a012 to a034" --world banking --world hotel
     """
     with handle_errors(debug):
-        reader = _reader(world)
+        reader = _reader_of(_worlds(world))
         (reading,) = reader.read([text])
         for line in _lines(reading):
             print_text(line)
@@ -102,10 +102,6 @@ def _lines(reading: Reading) -> list[str]:
     if reading.unread:
         lines.append(f"left over   {reading.unread} value{'s' if reading.unread > 1 else ''} that no slot takes")
     return lines
-
-
-def _reader(names: list[str]) -> Reader:
-    return _reader_of(_worlds(names))
 
 
 def _reader_of(worlds: list[ReadableWorld]) -> Reader:

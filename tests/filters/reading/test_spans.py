@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from filters.reading.english_words import stem, tokenise
-from filters.reading.spans import SpanFinder, before_noun_spans, choice_spans, flag_spans, trimmed_spans
+from filters.reading.spans import SpanFinder, before_noun_spans, choice_spans, flag_spans, id_spans, trimmed_spans
 from tests.filters.reading.worlds import TODAY
 
 
@@ -64,3 +64,12 @@ def test_words_of_the_world_are_cut_off_a_name() -> None:
     tokens = tokenise(text)
     spans = SpanFinder(text, tokens, TODAY).spans()
     assert "Blues" in {span.text for span in trimmed_spans(text, tokens, spans, frozenset({stem("concert")}), frozenset())}
+
+
+def test_an_identifier_is_found_however_it_is_written() -> None:
+    text = "İptal: cancel order ORD-12 and ord-7, not word-3"
+    spans = list(id_spans(text, tokenise(text), r"Ord-\d+", "form"))
+    assert [(span.text, span.value, text[span.start : span.end]) for span in spans] == [
+        ("ORD-12", "ord-12", "ORD-12"),
+        ("ord-7", "ord-7", "ord-7"),
+    ]

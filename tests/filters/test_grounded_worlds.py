@@ -1,0 +1,48 @@
+"""Which worlds are read by the parser, by the reader, and by nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from filters.funnel import FunnelConfig, curate
+from filters.grounded_worlds import grounded_worlds, reader_worlds, unread_worlds
+from filters.grounding.ground_model import GroundConfig
+from storage.store import Store
+from synth.worlds import WORLDS
+from synth.worlds.declarative.compile import compile_spec
+from synth.worlds.declarative.language.yaml_text import parse_text
+from synth.writing.new_spec import new_spec
+
+
+@pytest.fixture(scope="module")
+def chinese() -> Iterator[str]:
+    """The name of a world that speaks Chinese alone."""
+    world = compile_spec(parse_text(new_spec(("zh",))))
+    WORLDS.register(world)
+    yield world.name
+    WORLDS.forget(world.name)
+
+
+def test_worlds_are_told_by_their_lexicon_and_their_languages(chinese: str) -> None:
+    names = ("city", "hotel", chinese)
+    assert [world.name for world in grounded_worlds(names)] == ["city"]
+    assert reader_worlds(names) == ("hotel",)
+    assert unread_worlds(names) == (chinese,)
+
+
+def test_a_log_is_curated_where_no_world_can_read_it(chinese: str, tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_text("".join(json.dumps({"text": f"please lend me tool t{n:03d} for two days"}) + "\n" for n in range(40)))
+    result = curate(Store(tmp_path / "store"), [log], FunnelConfig(worlds=(chinese,), ungrounded=False))
+    assert not result.task_ids
+
+
+def test_a_language_model_is_not_named_for_worlds_that_it_does_not_read() -> None:
+    engine = GroundConfig(engine="openai:some-model")
+    with pytest.raises(ValueError, match="city and retail alone"):
+        FunnelConfig(worlds=("hotel",), ground=engine)
+    assert FunnelConfig(worlds=("hotel", "city"), ground=engine).ground == engine
