@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Literal, cast
@@ -200,6 +200,11 @@ class Plan(Record):
     answer: str = ""
 
 
+Given = Mapping[str, Sequence[Mapping[str, JSON]]]
+"""What a world is given beside its seed: per entity, descriptions of rows by their filters, as `{"restaurant": [{"name": "Sino"}]}`.
+Exactly one row of the world fits each description."""
+
+
 class Task(Record):
     """An executable job for a policy."""
 
@@ -217,6 +222,8 @@ class Task(Record):
     """Names of the offered tools, in the order of the prompt."""
     plan: Plan
     success: Success
+    given: dict[str, list[dict[str, JSON]]] = Field(default_factory=dict)
+    """What its world is given beside the seed (`Given`)."""
     difficulty: int = Field(ge=-1, le=5)
     query_id: str | None = None
     blueprint_id: str | None = None

@@ -43,7 +43,7 @@ class Shop:
 
     def _call(self, tool: str, arguments: Mapping[str, JSON]) -> str:
         if self._world is None:
-            self._world = make_world(self._task.world, self._task.world_seed)
+            self._world = make_world(self._task.world, self._task.world_seed, self._task.given)
         return self._world.call(tool, arguments).content
 
     def _reward(self, completion: Sequence[Mapping[str, Any]], *, has_ended: bool) -> float:

@@ -68,6 +68,9 @@ class GroundConfig(BaseModel):
         description="Identifiers as your users write them, beside those of the worlds: regular expressions such as '#\\d+'; capitals do not"
         " matter. In a task each stands for one that the world has.",
     )
+    complete: bool = Field(
+        True, description="Whether values that a request leaves out are drawn and added to it; false: the reader leaves such requests out."
+    )
     max_read: int = Field(
         20_000, ge=1, description="Most texts that the reader reads, some 250 a second on a core; a gate chooses the most promising ones."
     )

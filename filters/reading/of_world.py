@@ -29,6 +29,8 @@ _UNIT_NOUNS: Mapping[str, frozenset[str]] = {
     "people": frozenset({"people", "person", "guest", "adult", "us"}),
 }
 _EXAMPLES = 6
+MAX_NAME = 120
+"""Characters of the longest name that a world is given."""
 
 
 def readable_world(world: type[World], language: Language = "en") -> ReadableWorld | None:
@@ -82,6 +84,8 @@ def _slot(world: type[World], intent: str, name: str, language: Language) -> Rea
         return ReadableSlot(name, holds, about, low=kind.low, high=kind.high, nouns=nouns)
     if all(_CLOCK.fullmatch(str(value)) for value in kind.names):
         return ReadableSlot(name, "time", about)
+    if kind.is_open:
+        return ReadableSlot(name, "name", about)
     synonyms = load_grounding(world).synonyms.get(kind_name)
     values = {value: tuple(value_spellings(kind, value, language, synonyms)) for value in kind.names}
     return ReadableSlot(name, "choice", about, values, key=kind_name)
@@ -118,8 +122,14 @@ def _canonical(kind: SlotKind, value: Any) -> JSON:
         return kind.canonical(value) if is_whole and kind.low <= value <= kind.high else None
     if isinstance(kind, Vocabulary):
         text = f"{value // 60:02d}:{value % 60:02d}" if isinstance(value, int) and not isinstance(value, bool) else value
-        return text if text in kind.names else None
+        return text if text in kind.names else _open_name(kind, str(text)) if kind.is_open else None
     return _existing_id(kind, str(value))
+
+
+def _open_name(kind: Vocabulary, said: str) -> str | None:
+    """The name as it is said, or the known one that it spells; None for what no name can be."""
+    known = {spelling.casefold(): value for value, spellings in kind.names.items() for spelling in (*spellings.values(), value)}
+    return known.get(said.casefold(), said if len(said) <= MAX_NAME and said.isprintable() else None)
 
 
 def _existing_id(kind: Identifier, said: str) -> str:

@@ -60,7 +60,7 @@ def _read(rows: Iterator[pl.DataFrame], config: GroundConfig, _: object, context
     best = log_reader.best_texts(rows, log_reader.gate_of(context.surveys[GATE]), config.max_read)
     pieces = list(log_reader.chunks(best["text"].to_list()))
     readings: list[LogReading] = []
-    read_chunk = partial(log_reader.read_chunk, worlds=worlds, id_patterns=config.id_patterns)
+    read_chunk = partial(log_reader.read_chunk, worlds=worlds, id_patterns=config.id_patterns, completes=config.complete)
     for done, read in enumerate(context.executor.map(read_chunk, pieces), 1):
         readings += read
         context.progress(READ, done, len(pieces))

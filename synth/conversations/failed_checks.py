@@ -134,7 +134,7 @@ def _replayed(store: Store, row: Mapping[str, Any], messages: Sequence[Message])
 
 def _replay_task(task: Task, messages: Sequence[Message]) -> _Replayed:
     kind = WORLDS[task.world]
-    replayed, world = _Replayed(kind, task.tools), kind(task.world_seed)
+    replayed, world = _Replayed(kind, task.tools), kind(task.world_seed, task.given)
     for message in messages[len(task.messages) :]:
         for call in message.tool_calls:
             world.call(call.function.name, call.function.arguments)

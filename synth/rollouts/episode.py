@@ -155,7 +155,7 @@ class Episode:
             self.messages += results
             return results
         if self._world is None:
-            self._world = self._kind()(self.task.world_seed)
+            self._world = self._kind()(self.task.world_seed, self.task.given)
         results = [
             Message(role="tool", tool_call_id=call.id, content=self._world.call(call.function.name, call.function.arguments).content)
             for call in message.tool_calls

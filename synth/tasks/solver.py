@@ -33,6 +33,7 @@ from storage.records import (
     Division,
     Frame,
     FunctionCall,
+    Given,
     Language,
     Message,
     Task,
@@ -43,7 +44,7 @@ from synth.tasks.difficulty import difficulty
 from synth.tasks.exploits import ALWAYS_REFUSE, exploits
 from synth.tasks.verify import Verdict, judge
 from synth.tasks.wording import render
-from synth.worlds.base import Solution, Unsolvable, World
+from synth.worlds.base import NOTHING, Solution, Unsolvable, World
 
 Use = Literal["train", "eval_in", "eval_out"]
 
@@ -92,7 +93,7 @@ def execute(world: World, opening: Sequence[Message], calls: Iterable[Call], ans
 
 def expert_messages(world: type[World], task: Task) -> list[Message]:
     """The executed expert plan as a conversation, opening included."""
-    return list(execute(world(task.world_seed), task.messages, task.plan.calls, task.plan.answer).messages)
+    return list(execute(world(task.world_seed, task.given), task.messages, task.plan.calls, task.plan.answer).messages)
 
 
 def admit(
@@ -109,6 +110,7 @@ def admit(
     messages: Sequence[Message] | None = None,
     parent_id: str | None = None,
     offers_code: bool = False,
+    given: Given = NOTHING,
 ) -> Task:
     """The task of a frame, worded as `text`, in the world of `seed`.
 
@@ -119,16 +121,18 @@ def admit(
         messages: the opening; None for the world's system prompt and `text`.
         parent_id: id of the frame whose sibling this is; becomes the task's `frame_id`.
         offers_code: `run_python` is a tool of the task though its plan needs no program.
+        given: what the world is given beside the seed; as `World.given_for` returns it.
 
     Raises:
         SandboxError: the plan needs a program, and this machine cannot run it.
         NotAdmitted: the frame does not fit this seed, or a condition of admission does not hold.
     """
-    world, solution = _solve_in_seed(kind, frame, language, seed)
+    world, solution = _solve_in_seed(kind, frame, language, seed, given)
     opening = tuple(messages) if messages is not None else _opening(world, text)
     has_code = offers_code or any(call.tool == CODE_TOOL for call in solution.plan.calls)
     frame_id = parent_id or frame.id
     made_from = [frame.world, world.version, seed, frame.intent, frame.slots, language, [message.to_openai() for message in opening]]
+    made_from += [given] if given else []
     task = Task(
         id=content_id("task", *made_from, frame_id, query_id, blueprint_id, division, use),
         world=frame.world,
@@ -142,6 +146,7 @@ def admit(
         tools=tuple(tool.name for tool in world.tools if tool.name != CODE_TOOL or has_code),
         plan=solution.plan,
         success=solution.success,
+        given={entity: [dict(description) for description in descriptions] for entity, descriptions in given.items()},
         difficulty=-1 if solution.success.refusal is not None else difficulty(kind, frame, text).r,
         query_id=query_id,
         blueprint_id=blueprint_id,
@@ -152,10 +157,10 @@ def admit(
     return task
 
 
-def _solve_in_seed(kind: type[World], frame: Frame, language: Language, seed: int) -> tuple[World, Solution]:
+def _solve_in_seed(kind: type[World], frame: Frame, language: Language, seed: int, given: Given) -> tuple[World, Solution]:
     """The world of a seed and the frame's solution there. Raises NotAdmitted if it has none."""
     assert frame.world == kind.name
-    world = kind(seed)
+    world = kind(seed, given)
     if frame.intent not in world.intents:
         raise NotAdmitted("unknown_intent", frame.intent)
     try:
@@ -208,17 +213,19 @@ def admit_any(
     division: Division,
     **options: Any,
 ) -> Task:
-    """`admit`, with its options, in the first of the seeds that the frame fits.
+    """`admit`, with its options, in the first of the seeds that the frame fits; where it fits none, in a world that is given what it names.
 
     Raises:
         NotAdmitted: it fits none; the reason is the last seed's.
     """
-    failure = NotAdmitted("no_seeds")
-    for seed in seeds:
-        try:
-            return admit(world, frame, text=text, language=language, seed=seed, division=division, **options)
-        except NotAdmitted as refused:
-            failure = refused
+    failure, seeds = NotAdmitted("no_seeds"), list(seeds)
+    given = world.given_for(frame.intent, frame.slots) if frame.intent in world.intents else NOTHING
+    for rows in (NOTHING, given) if given else (NOTHING,):
+        for seed in seeds:
+            try:
+                return admit(world, frame, text=text, language=language, seed=seed, division=division, given=rows, **options)
+            except NotAdmitted as refused:
+                failure = refused
     raise failure
 
 
@@ -282,12 +289,12 @@ def sibling(
             continue
         text = render(world, candidate, language, rng, canonical=canonical)
         try:
-            return admit(
+            return admit_any(
                 world,
                 candidate,
                 text=text,
                 language=language,
-                seed=seed,
+                seeds=[seed],
                 division=division,
                 use=use,
                 query_id=query_id,

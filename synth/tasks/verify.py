@@ -28,6 +28,7 @@ Source: definitions P2 and P8 (STAgent's veto).
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -107,6 +108,13 @@ def _names_of_kind(possible_names: Callable[[], Mapping[str, tuple[str, ...]]]) 
 
 
 @cached_per_world(maxsize=1024)
+def _names_given(world: type[World], given: str) -> tuple[NameIndex, ...]:
+    """The names in what a world is given. given: JSON text."""
+    names = world.names_given(json.loads(given))
+    return (NameIndex(names),) if names else ()
+
+
+@cached_per_world(maxsize=1024)
 def _slot_forms(world: type[World], seed: int, intent: str, slots: str) -> frozenset[str]:
     parsed = parse_arguments(slots)
     assert parsed is not None
@@ -140,6 +148,8 @@ def judge(world: type[World], task: Task, messages: Sequence[Message], changes: 
     """
     seed = task.world_seed if world.has_seeded_names else 0
     rules = _rules(world, seed)
+    if task.given:
+        rules = replace(rules, names=(*rules.names, *_names_given(world, canonical_json(task.given))))
     context = ConversationContext(_slot_forms(world, seed, task.intent, canonical_json(task.slots)))
     call_checks = _check_calls(task, messages, rules, context)
     last = messages[-1]
@@ -331,7 +341,7 @@ def _states(answer: str, claims: Claims, value: str) -> bool:
 
 def _replay(kind: type[World], task: Task, messages: Sequence[Message]) -> tuple[dict[str, JSON], bool]:
     """The changes of a replay in a fresh world, and whether opening and observations equal the recorded ones."""
-    world = kind(task.world_seed)
+    world = kind(task.world_seed, task.given)
     is_faithful = tuple(messages[: len(task.messages)]) == task.messages
     pending: dict[str, str] = {}
     for message in messages[len(task.messages) :]:

@@ -13,14 +13,26 @@ from datetime import date
 from storage.records import Language
 
 
+class OpenNames(dict[str, Mapping[Language, str]]):
+    """Names of values, of which others may come up: one that is not there stands for itself in both languages."""
+
+    def __missing__(self, value: str) -> Mapping[Language, str]:
+        return {"en": value, "zh": value}
+
+
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """A slot kind with a finite set of canonical values.
+    """A slot kind with a finite set of canonical values, or with some that are known (`OpenNames`).
 
     names: canonical value -> language -> plain name. Synonyms are wording; they are in `grounding.yaml` beside the world.
     """
 
     names: Mapping[str, Mapping[Language, str]]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a value may be any name."""
+        return isinstance(self.names, OpenNames)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from storage.errors import BadInput
-from synth.worlds.base import World
+from storage.records import Given
+from synth.worlds.base import NOTHING, World
 
 GROUNDED: tuple[str, ...] = ("city", "retail")
 """Worlds in which raw queries are grounded: each has a `grounding.yaml`, by which the wording of requests is read."""
@@ -163,10 +164,10 @@ def _is_admitted(name: str) -> bool:
     return True
 
 
-def make_world(name: str, seed: int) -> World:
-    """A fresh world of that seed.
+def make_world(name: str, seed: int, given: Given = NOTHING) -> World:
+    """A fresh world of that seed. given: as `World`.
 
     Raises:
         KeyError: there is no world of that name.
     """
-    return WORLDS[name](seed)
+    return WORLDS[name](seed, given)

@@ -17,9 +17,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial, wraps
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast
 
-from storage.records import JSON, Language, Plan, RefusalReason, Success, Tool
+from storage.records import JSON, Given, Language, Plan, RefusalReason, Success, Tool
 from synth.text.slot_kinds import SlotKind, Vocabulary
 
 WANTED_DRAWS = 12
@@ -129,6 +130,9 @@ class Intent(ABC):
         return False
 
 
+NOTHING: Given = MappingProxyType({})
+
+
 class World(ABC):
     """An executable, stateful tool environment with a seeded state."""
 
@@ -161,8 +165,20 @@ class World(ABC):
         super().__init_subclass__(**arguments)
         cls.caches = {}
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, given: Given = NOTHING) -> None:
+        """given: only what `given_for` returns."""
+        self.given = given
         self.reset(seed)
+
+    @classmethod
+    def given_for(cls, intent: str, slots: Mapping[str, JSON]) -> Given:
+        """What a world must be given beside its seed so that it holds what these slots name; nothing if any seed may hold it."""
+        return NOTHING
+
+    @classmethod
+    def names_given(cls, given: Given) -> Mapping[str, tuple[str, ...]]:
+        """The proper names in what a world is given; as `known_names`."""
+        return {}
 
     @classmethod
     def language_near(cls, preferred: Language) -> Language:
@@ -216,6 +232,11 @@ class World(ABC):
         redrawn = self.draw_slots(intent, frozenset(slots), rng)
         entities = {slot.name for slot in self.intents[intent].slots if slot.is_entity}
         return {name: redrawn[name] if name in entities else value for name, value in slots.items()}
+
+    def draw_rest(self, intent: str, slots: Mapping[str, JSON], rng: random.Random) -> dict[str, JSON]:
+        """These slots, with values for all others that the intent needs; where this seed has such, values that go together."""
+        required = {slot.name for slot in self.intents[intent].slots if slot.is_required}
+        return {**self.draw_slots(intent, frozenset(required | slots.keys()), rng), **slots}
 
     def slot_forms(self, intent: str, slots: Mapping[str, JSON]) -> frozenset[str]:
         """Every spelling in which a call may carry what these slots say: canonical values and both languages' names.

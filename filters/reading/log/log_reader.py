@@ -16,9 +16,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from filters.frames.hash_join import key_of
+from filters.reading.complete import draw_missing, missing_slots, say
 from filters.reading.log.student import BUCKETS, Student, teach
 from filters.reading.of_world import readable_world, reword, slots_of
-from filters.reading.reader import Reader
+from filters.reading.reader import Reader, Reading
 from storage.records import Frame
 from synth.worlds import WORLDS
 
@@ -80,8 +81,8 @@ def best_texts(rows: Iterable[pl.DataFrame], gate: Student, limit: int) -> pl.Da
 class LogReading:
     """A reading of one text of a log.
 
-    frame: None where a value is none of its slot's kind, or a required one is missing.
-    text: the text, with identifiers of the world in place of the user's own.
+    frame: None where a value is none of its slot's kind, or a required one is missing and not drawn.
+    text: the text, with identifiers of the world in place of the user's own, and with what is drawn at its end.
     """
 
     frame: Frame | None
@@ -90,20 +91,33 @@ class LogReading:
     unexplained: int
 
 
-def read_chunk(texts: Sequence[str], worlds: tuple[str, ...], id_patterns: tuple[str, ...] = ()) -> list[LogReading]:
-    """The readings of some texts. id_patterns: as of `Reader`."""
+def read_chunk(
+    texts: Sequence[str], worlds: tuple[str, ...], id_patterns: tuple[str, ...] = (), *, completes: bool = True
+) -> list[LogReading]:
+    """The readings of some texts. id_patterns: as of `Reader`. completes: whether what a request leaves out is drawn (`complete.py`),
+    where none of its values is unread."""
     reader = reader_of(worlds, id_patterns)
     assert reader is not None, "no world speaks English"
     readings = []
     for text, reading in zip(texts, reader.read(texts), strict=True):
-        world = WORLDS[reading.world]
-        slots = slots_of(world, reading.intent, reading.values)
-        required = {slot.name for slot in world.intents[reading.intent].slots if slot.is_required}
-        is_whole = slots is not None and required <= slots.keys()
-        frame = Frame(world=reading.world, intent=reading.intent, slots=slots) if slots is not None and is_whole else None
-        reworded = text if frame is None else reword(text, world, reading.intent, reading.values)
-        readings.append(LogReading(frame, reworded, reading.confidence, reading.unread + len(reading.foreign)))
+        frame, task_text = _frame(text, reading, completes=completes)
+        readings.append(LogReading(frame, task_text, reading.confidence, reading.unread + len(reading.foreign)))
     return readings
+
+
+def _frame(text: str, reading: Reading, *, completes: bool) -> tuple[Frame | None, str]:
+    """The frame of a reading, and the request of its task."""
+    world, intent = WORLDS[reading.world], reading.intent
+    slots = slots_of(world, intent, reading.values)
+    may_complete = completes and not reading.unread
+    if slots is None or (missing_slots(world, intent, slots) and not may_complete):
+        return None, text
+    added = draw_missing(world, intent, slots)
+    if added is None:
+        return None, text
+    text = reword(text, world, intent, reading.values)
+    text = f"{text.rstrip()} {say(world, intent, added, 'en')}" if added else text
+    return Frame(world=reading.world, intent=intent, slots={**slots, **added}), text
 
 
 def are_sure(readings: Sequence[LogReading], min_precision: float) -> NDArray[np.bool_]:

@@ -25,7 +25,7 @@ from storage.execution import Progress
 from storage.record_rows import tasks_frame
 from storage.records import Frame, Task
 from synth.tasks.solver import NotAdmitted, Use, admit_any, world_seeds
-from synth.tasks.split import DivisionConfig, division
+from synth.tasks.split import DivisionConfig, division_of
 from synth.worlds import WORLDS
 
 SEEDS = 48
@@ -114,7 +114,7 @@ class _QuotaFiller:
 
     def _task(self, row: dict[str, Any]) -> Task:
         frame = Frame(world=str(row["world"]), intent=str(row["intent"]), slots=json.loads(str(row["slots"])))
-        side = division(frame.id, self.divisions)
+        side = division_of(frame, WORLDS[frame.world], self.divisions)
         use: Use = "eval_out" if side == "held_out" else "train"
         task = admit_any(
             WORLDS[frame.world],

@@ -10,7 +10,7 @@ from typing import Any
 
 from storage.records import JSON
 from synth.worlds.declarative.domain import MAX_DAYS, Act, Domain, Field, json_value
-from synth.worlds.declarative.state import State, shown_value
+from synth.worlds.declarative.rows.state import State, shown_value
 
 MAX_NUMBER = 10**12
 """The largest absolute value of a number in a row."""

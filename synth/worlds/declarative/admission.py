@@ -18,7 +18,7 @@ from synth.worlds.declarative.intents.questions import BestQuestion, CountQuesti
 from synth.worlds.declarative.intents.row_references import BestReference, OwnedReference, RowReference
 from synth.worlds.declarative.intents.spec_jobs import ScriptedIntent
 from synth.worlds.declarative.language.problems import ROOT, Problem
-from synth.worlds.declarative.state import State, fresh_state
+from synth.worlds.declarative.rows.state import State, fresh_state
 
 SEEDS = (0, 1, 2, 4)
 """Training seeds in which intents are tried. Basic intents (an action by ids, a rule that forbids it, an intent of the spec) need one seed

@@ -18,7 +18,8 @@ from synth.worlds.declarative.domain import Act, Domain, Entity, Field, Param
 from synth.worlds.declarative.intents.base import usual_values
 from synth.worlds.declarative.language import schema
 from synth.worlds.declarative.language.expression_types import Compiled, Count, Read
-from synth.worlds.declarative.state import State, clock_steps, shown_value
+from synth.worlds.declarative.language.values import clock_steps
+from synth.worlds.declarative.rows.state import State, shown_value
 from synth.worlds.declarative.tools import value_of
 
 _COMBINATIONS = 4000
@@ -122,7 +123,7 @@ def _choices(domain: Domain, param: Param) -> Sequence[Any]:
     if isinstance(spec, schema.DateParam):
         return range(spec.first, spec.last + 1)
     if isinstance(spec, schema.TimeParam):
-        return clock_steps(spec.first, spec.last)
+        return clock_steps(spec.first, spec.last, spec.step)
     return usual_values(spec)
 
 

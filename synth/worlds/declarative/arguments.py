@@ -17,8 +17,8 @@ from synth.worlds.declarative.domain import Domain, Entity, Field, Param, filter
 from synth.worlds.declarative.language import schema
 from synth.worlds.declarative.language.expression_types import Type
 from synth.worlds.declarative.language.problems import nearest
-from synth.worlds.declarative.language.values import CURRENCIES_ZH
-from synth.worlds.declarative.state import State, clock_steps
+from synth.worlds.declarative.language.values import CURRENCIES_ZH, OpenWords, clock_steps
+from synth.worlds.declarative.rows.state import State
 
 BAD = object()
 
@@ -68,9 +68,10 @@ def _with_default(described: dict[str, JSON], default: Any) -> dict[str, JSON]:
 
 def _name_argument(domain: Domain, field: Field) -> Argument:
     keys = {words[language]: key for key, words in field.words.items() for language in ("zh", "en")}
+    is_open = isinstance(field.words, OpenWords)
     label = domain.text(f"{field.label.en}, as it is written", f"{field.label.zh}，照原样填写")
     described = {"type": "string", "description": label, "x-grounded": True}
-    return Argument(described, is_required=False, convert=lambda state, value: keys.get(value, ""))
+    return Argument(described, is_required=False, convert=lambda state, value: keys.get(value, value if is_open else ""))
 
 
 def number_argument(label: str, low: float, high: float, *, is_whole: bool, default: Any = None, is_required: bool = True) -> Argument:
@@ -97,10 +98,15 @@ def _date_argument(domain: Domain, name: str, label: str, first: int, last: int,
     return Argument(described, is_required, lambda state, value: days.get(value, BAD), error)
 
 
-def _clock_argument(name: str, label: str, first: str, last: str, default: Any = None, *, is_required: bool = True) -> Argument:
-    described = _with_default({"type": "string", "pattern": r"^\d\d:(00|30)$", "description": label, "x-grounded": True}, default)
-    error = f"{name} must be a full or half hour from {first} to {last}"
-    allowed = frozenset(clock_steps(first, last))
+_CLOCKS = {30: "full or half hour", 15: "quarter of an hour", 10: "time in steps of 10 minutes", 5: "time in steps of 5 minutes"}
+_MINUTES = {30: "(00|30)", 15: "(00|15|30|45)", 10: "[0-5]0", 5: "[0-5][05]"}
+
+
+def _clock_argument(name: str, label: str, first: str, last: str, step: int, default: Any = None, *, is_required: bool = True) -> Argument:
+    pattern = rf"^\d\d:{_MINUTES[step]}$"
+    described = _with_default({"type": "string", "pattern": pattern, "description": label, "x-grounded": True}, default)
+    allowed = frozenset(clock_steps(first, last, step))
+    error = f"{name} must be a {_CLOCKS[step]} from {first} to {max(allowed, default=last)}"
     return Argument(described, is_required, lambda state, value: value if value in allowed else BAD, error)
 
 
@@ -122,7 +128,7 @@ def param_argument(domain: Domain, param: Param) -> Argument:
     if isinstance(spec, schema.DateParam):
         return _date_argument(domain, name, label, spec.first, spec.last, is_required=needed)
     if isinstance(spec, schema.TimeParam):
-        return _clock_argument(name, label, spec.first, spec.last, param.default, is_required=needed)
+        return _clock_argument(name, label, spec.first, spec.last, spec.step, param.default, is_required=needed)
     if isinstance(spec, schema.FlagParam):
         return _flag_argument(label, param.default, is_required=needed)
     is_whole = not isinstance(spec, schema.NumberParam)
@@ -149,7 +155,7 @@ def filter_argument(domain: Domain, field: Field) -> Argument:
         bound = _DAY_BOUNDS.get(field.filter, {}).get(domain.languages[0], "")
         return _date_argument(domain, name, f"{label}, {bound}".rstrip(", "), spec.first, spec.last + 366, is_required=False)
     if isinstance(spec, schema.TimeField):
-        return _clock_argument(name, f"{label}, {bound}".rstrip(", "), "00:00", "23:30", is_required=False)
+        return _clock_argument(name, f"{label}, {bound}".rstrip(", "), "00:00", "23:59", spec.step, is_required=False)
     unit = f"{_money_unit(domain)}, " if isinstance(spec, schema.MoneyField) else ""
     description = f"{label}, {unit}{bound}{domain.text('inclusive', '含本数')}" if bound else label
     return number_argument(description, -1_000_000, 1_000_000, is_whole=False, is_required=False)
@@ -169,8 +175,8 @@ def default_of(spec: Any, kind: Type) -> Any:
             raise ValueError(f"no value {text!r}; {nearest(text, kind.values or ())}")
         return text
     if kind.kind == "time":
-        if text not in clock_steps(spec.first, spec.last):
-            raise ValueError(f"{text!r} is no full or half hour from {spec.first} to {spec.last}")
+        if text not in clock_steps(spec.first, spec.last, spec.step):
+            raise ValueError(f"{text!r} is no {_CLOCKS[spec.step]} from {spec.first} to {spec.last}")
         return text
     try:
         value = int(text) if kind.kind == "whole" else float(text)

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from storage.records import CODE_TOOL, JSON
+from storage.records import CODE_TOOL, JSON, Given, canonical_json
 from synth.text.slot_kinds import Date
 from synth.worlds.base import Intent, Observation
 from synth.worlds.declarative.common_names import possible_names
@@ -19,7 +19,8 @@ from synth.worlds.declarative.domain import Domain
 from synth.worlds.declarative.intents.acts import ActIntent
 from synth.worlds.declarative.intents.base import SpecIntent, StateWorld, any_value
 from synth.worlds.declarative.intents.computing import ComputeIntent
-from synth.worlds.declarative.state import State, fresh_state
+from synth.worlds.declarative.rows.given_rows import names_given
+from synth.worlds.declarative.rows.state import NOTHING_GIVEN, State, fresh_state
 from synth.worlds.declarative.tools import Callee, error_observation
 from synth.worlds.run_python import missing, run_python
 
@@ -49,7 +50,7 @@ class SpecWorld(StateWorld):
 
     def reset(self, seed: int) -> None:
         self.seed = seed
-        self.now = State(fresh_state(self.domain, seed))
+        self.now = State(fresh_state(self.domain, seed, canonical_json(self.given) if self.given else NOTHING_GIVEN))
 
     def call(self, tool: str, arguments: str | Mapping[str, JSON]) -> Observation:
         callee = self.callees.get(tool)
@@ -74,8 +75,10 @@ class SpecWorld(StateWorld):
     def restore(self, snapshot: object) -> None:
         if not (isinstance(snapshot, tuple) and len(snapshot) == 4):
             raise TypeError("not a snapshot of such a world")
-        if snapshot[0] != self.seed:
-            self.reset(snapshot[0])
+        base = self.now.base
+        if snapshot[0] != (base.seed, base.given):
+            self.now = State(fresh_state(self.domain, *snapshot[0]))
+            self.seed, self.given = snapshot[0][0], json.loads(snapshot[0][1])
         self.now.restore(snapshot)
 
     def changes(self) -> dict[str, JSON]:
@@ -83,7 +86,17 @@ class SpecWorld(StateWorld):
 
     def known_names(self) -> Mapping[str, tuple[str, ...]]:
         """Proper names only: values of choices are ordinary words, and facts check them in answers."""
-        return self.person_names
+        return {**self.person_names, **self.names_given(self.given)} if self.given else self.person_names
+
+    @classmethod
+    def given_for(cls, intent: str, slots: Mapping[str, JSON]) -> Given:
+        declared = cls.intents[intent]
+        assert isinstance(declared, SpecIntent)
+        return declared.given(slots)
+
+    @classmethod
+    def names_given(cls, given: Given) -> Mapping[str, tuple[str, ...]]:
+        return names_given(cls.domain, given)
 
     @staticmethod
     def possible_names() -> Mapping[str, tuple[str, ...]]:
@@ -112,6 +125,11 @@ class SpecWorld(StateWorld):
     def draw_entities(self, intent: str, slots: Mapping[str, JSON], rng: random.Random) -> dict[str, JSON]:
         fixed = {slot.name: slots[slot.name] for slot in self.intents[intent].slots if slot.name in slots and not slot.is_entity}
         return self._draw_frame_slots(intent, frozenset(slots), fixed, rng)
+
+    def draw_rest(self, intent: str, slots: Mapping[str, JSON], rng: random.Random) -> dict[str, JSON]:
+        names = {slot.name for slot in self.intents[intent].slots if slot.is_required} | slots.keys()
+        fixed = {slot.name: slots[slot.name] for slot in self.intents[intent].slots if slot.name in slots and not slot.is_entity}
+        return {**self._draw_frame_slots(intent, frozenset(names), fixed, rng), **slots}
 
     def _draw_frame_slots(self, intent: str, names: frozenset[str], given: Mapping[str, JSON], rng: random.Random) -> dict[str, JSON]:
         declared = self.intents[intent]

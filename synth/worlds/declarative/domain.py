@@ -25,6 +25,10 @@ MAX_DAYS = 200_000
 """Most days between a date and today, before or after."""
 
 
+Row = tuple[Any, ...]
+"""The values of an entity's stored fields by place, then the row's id."""
+
+
 @dataclass(eq=False, slots=True)
 class Field:
     """A field of an entity.

@@ -19,10 +19,10 @@ from synth.worlds.arguments import BadArgument, compile_checker
 from synth.worlds.base import Observation
 from synth.worlds.declarative.acting import Refused, defaults_of, find_error, perform, result_values
 from synth.worlds.declarative.arguments import BAD, Argument, choice_argument, filter_argument, id_argument, number_argument, param_argument
-from synth.worlds.declarative.domain import Act, Domain, Entity, Field, filter_name, plural_key
+from synth.worlds.declarative.domain import Act, Domain, Entity, Field, Row, filter_name, plural_key
 from synth.worlds.declarative.language import schema
 from synth.worlds.declarative.language.spec_schema import GetTool, ListTool, SearchTool
-from synth.worlds.declarative.state import Row, State, shown_value
+from synth.worlds.declarative.rows.state import State, shown_value
 
 LIST_LIMIT = 20
 """Most rows that a list of one owner shows."""

@@ -30,6 +30,8 @@ from synth.worlds.declarative.intents.row_references import (
     OwnedReference,
     RowReference,
     fixed_words,
+    free_name,
+    has_open_name,
     pick_filters,
     pick_orders,
     searched_name,
@@ -69,6 +71,11 @@ def _acts(domain: Domain) -> Iterator[SpecIntent]:
                 if owned is not None:
                     yield ActIntent(domain, act, f"{act.name}_{suffix}", {**by_id, act.on.name: owned})
         for name in by_id:
+            entity = domain.entities[act.params[name].type.entity]
+            named = searched_name(entity)
+            if named is not None and has_open_name(named):
+                slot = free_name(f"{name}_name", frozenset(act.params) - {name}, entity)
+                yield ActIntent(domain, act, f"{act.name}_by_{name}_name", {**by_id, name: NameReference(domain, entity, named, slot)})
             best = _best_reference(domain, act, name)
             if best is not None:
                 yield ActIntent(domain, act, f"{act.name}_pick_{name}", {**by_id, name: best})

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from storage.records import JSON, Language, RefusalReason
+from storage.records import JSON, Given, Language, RefusalReason
 from synth.worlds.base import Solution, misfit
 from synth.worlds.declarative.acting import defaults_of, perform
 from synth.worlds.declarative.domain import Act, Condition, Domain, Entity, Param, Transfer, json_value
@@ -24,6 +24,7 @@ from synth.worlds.declarative.intents.base import (
     Step,
     expression_value,
     make_slot,
+    merge_given,
     random_order,
     text_in,
     usual_values,
@@ -33,7 +34,8 @@ from synth.worlds.declarative.intents.request_templates import act_templates, re
 from synth.worlds.declarative.intents.required_observations import observe_conditions, required_rows
 from synth.worlds.declarative.intents.row_references import IdReference, RowReference
 from synth.worlds.declarative.language import schema
-from synth.worlds.declarative.state import State, clock_steps
+from synth.worlds.declarative.language.values import clock_steps
+from synth.worlds.declarative.rows.state import State
 from synth.worlds.declarative.tools import get_name
 
 _BUDGET, _VALUES = 2000, 12
@@ -152,6 +154,9 @@ class ActIntent(SpecIntent):
         draft.add_call(self.act.name, **arguments)
         changes, results = self._effect(state, values)
         return draft.solution(self._answer(values, results, language), changes=changes)
+
+    def given(self, slots: Slots) -> Given:
+        return merge_given(reference.given(slots) for reference in self.references.values())
 
     def _effect(self, state: State, values: Mapping[str, Any]) -> tuple[dict[str, JSON], list[dict[str, JSON]]]:
         """The changes of the action, and the rows that its tool reports; computed on a copy."""
@@ -322,7 +327,7 @@ def _values(param: Param, rng: random.Random, near: Callable[[], Sequence[int]])
     elif isinstance(spec, schema.DateParam):
         yield from islice(random_order(range(spec.first, spec.last + 1), rng), _VALUES)
     elif isinstance(spec, schema.TimeParam):
-        yield from islice(random_order(clock_steps(spec.first, spec.last), rng), _VALUES)
+        yield from islice(random_order(clock_steps(spec.first, spec.last, spec.step), rng), _VALUES)
     else:
         yield from random_order(usual_values(spec), rng)
         if isinstance(spec, (schema.IntegerParam, schema.MoneyParam)):

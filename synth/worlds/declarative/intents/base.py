@@ -16,14 +16,14 @@ from functools import lru_cache
 from math import gcd
 from typing import Any, NamedTuple
 
-from storage.records import JSON, Call, Fact, Language, Plan, Success
-from synth.text.slot_kinds import Date, Identifier, Quantity, SlotKind, Vocabulary
+from storage.records import JSON, Call, Fact, Given, Language, Plan, Success
+from synth.text.slot_kinds import Date, Identifier, OpenNames, Quantity, SlotKind, Vocabulary
 from synth.text.value_spellings import value_spellings
 from synth.worlds.base import Intent, Shape, Slot, Solution, World
 from synth.worlds.declarative.domain import Domain, Entity, Field, Param
 from synth.worlds.declarative.language import schema
-from synth.worlds.declarative.language.values import Words
-from synth.worlds.declarative.state import State, clock_steps, number_steps, shown_value
+from synth.worlds.declarative.language.values import OpenWords, Words, clock_steps, number_steps
+from synth.worlds.declarative.rows.state import State, shown_value
 from synth.worlds.declarative.tools import get_name
 
 Slots = Mapping[str, JSON]
@@ -57,7 +57,8 @@ def id_kind(domain: Domain, entity: Entity) -> NamedKind:
 
 
 def words_kind(name: str, words: Mapping[str, Words]) -> NamedKind:
-    return name, Vocabulary({key: each.names() for key, each in words.items()})
+    names = {key: each.names() for key, each in words.items()}
+    return name, Vocabulary(OpenNames(names) if isinstance(words, OpenWords) else names)
 
 
 def value_kind(domain: Domain, owner: str, field: Field | Param) -> NamedKind:
@@ -80,12 +81,12 @@ def _kind(domain: Domain, name: str, field: Field | Param) -> SlotKind:
         is_bare = spec.phrase is not None and not spec.phrase.en.startswith("_")
         return Date(spec.last, domain.today, is_bare)
     if isinstance(spec, (schema.TimeField, schema.TimeParam)):
-        return clock_kind(spec.first, spec.last)
+        return clock_kind(spec.first, spec.last, spec.step)
     return Quantity(unit_of(domain, spec), spec.min, spec.max, usual_values(spec))
 
 
-def clock_kind(first: str, last: str) -> Vocabulary:
-    return Vocabulary({step: {"en": step, "zh": step} for step in clock_steps(first, last)})
+def clock_kind(first: str, last: str, step: int) -> Vocabulary:
+    return Vocabulary({time: {"en": time, "zh": time} for time in clock_steps(first, last, step)})
 
 
 def unit_of(domain: Domain, spec: Any) -> str:
@@ -141,6 +142,19 @@ def random_order(values: Sequence[Any], rng: random.Random) -> Iterator[Any]:
     for _ in range(count):
         yield values[at]
         at = (at + step) % count
+
+
+# ---- given rows -----------------------------------------------------------------------------------------------------------------
+
+
+def merge_given(parts: Iterable[Given]) -> Given:
+    """All descriptions of rows, each once."""
+    merged: dict[str, list[Mapping[str, JSON]]] = {}
+    for part in parts:
+        for entity, descriptions in part.items():
+            known = merged.setdefault(entity, [])
+            known += [each for each in descriptions if each not in known]
+    return merged
 
 
 # ---- answers, facts and evidence ----------------------------------------------------------------------------------------------------
@@ -298,6 +312,10 @@ class SpecIntent(Intent):
         Raises:
             Unsolvable: the slots do not fit the state.
         """
+
+    def given(self, slots: Slots) -> Given:
+        """What a world must be given beside its seed for these slots to be solved: the rows that they describe. Nothing by default."""
+        return {}
 
     @abstractmethod
     def draw(self, state: State, slot_names: frozenset[str], given: Slots, rng: random.Random) -> dict[str, JSON] | None:

@@ -36,7 +36,7 @@ from synth.worlds.declarative.intents.row_lists import OwnedRows, RowList, Shown
 from synth.worlds.declarative.intents.row_references import searched_name
 from synth.worlds.declarative.language import schema
 from synth.worlds.declarative.language.values import CURRENCIES_ZH, Words
-from synth.worlds.declarative.state import State
+from synth.worlds.declarative.rows.state import State
 
 _NUMBERS = (schema.IntegerField, schema.NumberField, schema.MoneyField)
 _MIN_RANGE = 40

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from itertools import islice
 
-from storage.records import JSON, Fact, Language
+from storage.records import JSON, Fact, Given, Language
 from synth.worlds.base import Solution, misfit
 from synth.worlds.declarative.domain import Domain, Entity, Field, filter_name
 from synth.worlds.declarative.intents.base import (
@@ -30,7 +30,7 @@ from synth.worlds.declarative.intents.request_templates import questions
 from synth.worlds.declarative.intents.row_references import BestReference, RowReference, filter_value, filter_words, pick_filters
 from synth.worlds.declarative.language.spec_schema import DEFAULT_LIMIT
 from synth.worlds.declarative.language.values import Words
-from synth.worlds.declarative.state import State, shown_value
+from synth.worlds.declarative.rows.state import State, shown_value
 from synth.worlds.declarative.tools import Search, get_name, search_count_key, search_name, value_of
 
 _TRIES = 12
@@ -87,6 +87,9 @@ class QuestionIntent(SpecIntent):
         draft.evidence.append(field_fact(field.name, shown_value(self.spec_domain, field, value)))
         rivals = [value_of(state, row, each) for each in self.entity.fields.values() if each is not field and each.type == field.type]
         return draft.solution(answer, facts=(answer_fact(self.spec_domain, field, value, rivals),))
+
+    def given(self, slots: Slots) -> Given:
+        return self.reference.given(slots)
 
     def draw(self, state: State, slot_names: frozenset[str], given: Slots, rng: random.Random) -> dict[str, JSON] | None:
         for _, slots in self.reference.propose(state, slot_names, given, self.reference.entity.ids, rng):

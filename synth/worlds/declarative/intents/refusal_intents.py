@@ -22,7 +22,7 @@ from synth.worlds.declarative.intents.base import (
 )
 from synth.worlds.declarative.intents.request_templates import ORDERS, with_object
 from synth.worlds.declarative.language.values import Words
-from synth.worlds.declarative.state import State
+from synth.worlds.declarative.rows.state import State
 
 NO_TOOL = (
     Words(en="translate everything about it into Latin", zh="把它的资料都翻译成拉丁文"),

@@ -15,10 +15,10 @@ from typing import Any
 
 from storage.records import Fact
 from synth.worlds.base import Unsolvable, misfit
-from synth.worlds.declarative.domain import Act, Domain, Entity, Field, is_searched, json_value, listing_owner
+from synth.worlds.declarative.domain import Act, Domain, Entity, Field, Row, is_searched, json_value, listing_owner
 from synth.worlds.declarative.intents.base import PlanDraft, field_fact, row_fact
 from synth.worlds.declarative.language.expression_types import Part
-from synth.worlds.declarative.state import Row, State, shown_value
+from synth.worlds.declarative.rows.state import State, shown_value
 from synth.worlds.declarative.tools import LIST_LIMIT, list_count_key, list_name, search_count_key, search_name, value_of
 
 TestSet = tuple[Part, ...]

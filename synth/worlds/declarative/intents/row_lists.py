@@ -21,7 +21,7 @@ from synth.worlds.declarative.domain import Domain, Entity, Field, filter_name
 from synth.worlds.declarative.intents.base import KindedSlot, PlanDraft, Slots, Step, make_slot, random_order, text_in, value_kind
 from synth.worlds.declarative.intents.row_references import Phrase, find_by_name, owner_phrases, pick_filters, pick_orders
 from synth.worlds.declarative.language.spec_schema import DEFAULT_LIMIT, MAX_LIMIT
-from synth.worlds.declarative.state import State
+from synth.worlds.declarative.rows.state import State
 from synth.worlds.declarative.tools import LIST_LIMIT, Callee, RowWriter, list_name, lister, search_name, searcher
 
 MIN_ROWS = 3

@@ -12,10 +12,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from storage.records import JSON, Language
+from storage.records import JSON, Given, Language
 from synth.text.slot_kinds import Vocabulary
 from synth.worlds.base import misfit
-from synth.worlds.declarative.domain import Domain, Entity, Field, filter_name
+from synth.worlds.declarative.domain import Domain, Entity, Field, Row, filter_name
 from synth.worlds.declarative.intents.base import (
     KindedSlot,
     PlanDraft,
@@ -32,8 +32,8 @@ from synth.worlds.declarative.intents.base import (
 )
 from synth.worlds.declarative.language import schema
 from synth.worlds.declarative.language.spec_schema import DEFAULT_LIMIT
-from synth.worlds.declarative.language.values import Words
-from synth.worlds.declarative.state import Row, State
+from synth.worlds.declarative.language.values import OpenWords, Words
+from synth.worlds.declarative.rows.state import State
 from synth.worlds.declarative.tools import LIST_LIMIT, Search, list_name, search_name, value_of
 
 _TRIES = 24
@@ -75,6 +75,10 @@ class RowReference(ABC):
     def phrases(self, language: Language) -> list[Phrase]:
         """What requests call the row."""
 
+    def given(self, slots: Slots) -> Given:
+        """What a world must be given for these slots to name a row; nothing if any world may have it."""
+        return {}
+
 
 class IdReference(RowReference):
     def __init__(self, domain: Domain, entity: Entity, slot: str) -> None:
@@ -114,6 +118,9 @@ class NameReference(RowReference):
         key = find_by_name(draft, self.entity, self.name, slots[self.slot], "not exactly one row of that name")
         draft.mark_shown(self.entity, key)
         return key
+
+    def given(self, slots: Slots) -> Given:
+        return row_of_name(self.entity, self.name, slots[self.slot])
 
     def phrases(self, language: Language) -> list[Phrase]:
         gap = " " if language == "en" else ""
@@ -182,6 +189,9 @@ class OwnedReference(RowReference):
         for other, _ in state.select(self.entity.number, ((self.owner.place, owner),))[:LIST_LIMIT]:
             draft.mark_shown(self.entity, other)
         return key
+
+    def given(self, slots: Slots) -> Given:
+        return {} if self.name is None else row_of_name(self.owner_entity, self.name, slots[self.owner_slot])
 
     def phrases(self, language: Language) -> list[Phrase]:
         parts = (f"{{{self.value_slot}}}", self.entity.noun[language])
@@ -286,6 +296,15 @@ def find_by_name(draft: PlanDraft, entity: Entity, name: Field, value: JSON, pro
         raise misfit(problem)
     draft.add_call(search_name(entity), **{filter_name(name): value})
     return rows[0][0]
+
+
+def row_of_name(entity: Entity, name: Field, value: JSON) -> Given:
+    """What a world is given so that it has a row of this name, where it may have any name."""
+    return {entity.name: [{filter_name(name): value}]} if has_open_name(name) else {}
+
+
+def has_open_name(name: Field | None) -> bool:
+    return name is not None and isinstance(name.words, OpenWords)
 
 
 def searched_name(entity: Entity) -> Field | None:

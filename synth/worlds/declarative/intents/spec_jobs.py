@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from storage.records import JSON, Fact, Language
-from synth.text.slot_kinds import Date, Quantity, SlotKind
+from storage.records import JSON, Fact, Given, Language
+from synth.text.slot_kinds import Date, Quantity, SlotKind, Vocabulary
 from synth.worlds.base import Solution, Unsolvable, misfit
 from synth.worlds.declarative.acting import defaults_of, find_error, perform, result_values
-from synth.worlds.declarative.domain import Domain, Entity, Field, json_value
+from synth.worlds.declarative.domain import Domain, Entity, Field, Row, json_value
 from synth.worlds.declarative.intents.base import (
     PlanDraft,
     Slots,
@@ -29,6 +29,7 @@ from synth.worlds.declarative.intents.base import (
     field_fact,
     id_kind,
     make_slot,
+    merge_given,
     pair_fact,
     quantity_text,
     unit_of,
@@ -37,6 +38,7 @@ from synth.worlds.declarative.intents.base import (
 )
 from synth.worlds.declarative.intents.refusal_intents import answer_kind
 from synth.worlds.declarative.intents.request_templates import fill, reply
+from synth.worlds.declarative.intents.row_references import filter_value, has_open_name
 from synth.worlds.declarative.language import job_schema as form
 from synth.worlds.declarative.language import schema
 from synth.worlds.declarative.language.expression_types import Compiled
@@ -57,7 +59,7 @@ from synth.worlds.declarative.language.resolved_steps import (
     branches,
 )
 from synth.worlds.declarative.language.values import Words
-from synth.worlds.declarative.state import State, shown_value
+from synth.worlds.declarative.rows.state import State, shown_value
 from synth.worlds.declarative.tools import LIST_LIMIT, Search, get_name, list_name, search_name, value_of
 
 _TRIES, _TRIES_GIVEN = 24, 6
@@ -79,7 +81,8 @@ class ScriptedIntent(SpecIntent):
         slots = []
         for name, kind in job.kinds.items():
             named_kind = id_kind(domain, kind) if isinstance(kind, Entity) else (kind.name, _slot_kind(domain, kind))
-            slots.append(make_slot(name, named_kind, is_required=name not in job.spec.optional, is_entity=isinstance(kind, Entity)))
+            names_one = isinstance(kind, Entity) or (isinstance(named_kind[1], Vocabulary) and named_kind[1].is_open)
+            slots.append(make_slot(name, named_kind, is_required=name not in job.spec.optional, is_entity=names_one))
         super().__init__(domain, job.name, "", slots)
         self.leaf = f"{domain.name}.{job.spec.leaf}"
         job_branches = branches(job.steps)
@@ -89,7 +92,7 @@ class ScriptedIntent(SpecIntent):
         self.needs_no_tool = all(isinstance(step, AnswerQuestion) for step in every)
         self.acts = frozenset(step.act.name for step in every if isinstance(step, DoAction))
         self.searches = {step.entity.name: Search(domain, step.entity) for step in every if isinstance(step, SearchRow)}
-        self.rows = {slot.name: slot.kind for slot in self.slots if slot.is_entity}
+        self.rows = {name: kind.name for name, kind in job.kinds.items() if isinstance(kind, Entity)}
         """The entity of every row that an expression can name."""
         self.rows.update({step.row: step.entity.name for step in every if isinstance(step, (ListRow, SearchRow))})
         self._row_steps = [step for step in every if isinstance(step, RowStep)]
@@ -117,7 +120,8 @@ class ScriptedIntent(SpecIntent):
     def has_conflict(self, slot_names: frozenset[str]) -> bool:
         """Whether a search has a bound and an order: the best row within the bound."""
         return any(
-            bool(step.sort.value.names & slot_names)
+            step.sort is not None
+            and bool(step.sort.value.names & slot_names)
             and any(field.filter in ("max", "min") and argument.slot in slot_names for field, argument in step.where.values())
             for step in self._first_branch
             if isinstance(step, SearchRow)
@@ -134,6 +138,20 @@ class ScriptedIntent(SpecIntent):
     def expression_values(self, slots: Slots) -> dict[str, Any]:
         """The slots as expressions use them: a mark is a boolean."""
         return {name: slots[name] for name in self.job.kinds if name in slots} | {name: name in slots for name in self._switches}
+
+    def given(self, slots: Slots) -> Given:
+        """The rows that its searches without an order look for, and those whose name a slot has."""
+        searches = [step for step in self._row_steps if isinstance(step, SearchRow)]
+        return merge_given(
+            {step.entity.name: [description]}
+            for step in searches
+            if (description := self._description(step, slots)) and (step.sort is None or _names_a_row(step, description))
+        )
+
+    def _description(self, step: SearchRow, slots: Slots) -> dict[str, JSON]:
+        """The filters that slots alone give."""
+        values = self.expression_values(slots)
+        return {name: values[argument.slot] for name, (_, argument) in step.where.items() if argument.slot in slots}
 
     # ---- drawing --------------------------------------------------------------------------------------------------------------
 
@@ -172,6 +190,10 @@ class ScriptedIntent(SpecIntent):
         for field, argument in _nameable_fields(step):
             if argument.slot in names:
                 slots.setdefault(argument.slot, value_of(state, row, field))
+        for field, argument in _bounds(step):
+            bound = filter_value(state, row, field, rng) if argument.slot in names else None
+            if bound is not None:
+                slots.setdefault(argument.slot, bound)
         if isinstance(step, GetRow):
             slots[step.row] = key
 
@@ -271,15 +293,14 @@ class _Walk:
         search, state = self.intent.searches[step.entity.name], self.state
         fields = {name: field for name, (field, _) in step.where.items()}
         filters = {name: self._value(argument) for name, (_, argument) in step.where.items() if self._is_given(argument)}
-        order = self._value(step.sort)
-        rows = search.find(state, filters | {"sort": order})
-        if len(rows) <= search.spec.limit:
-            raise misfit("too few to choose among: looking from the wrong end would show it as well")
-        ranked_by = search.orders[order][0]
-        if value_of(state, rows[0][1], ranked_by) == value_of(state, rows[1][1], ranked_by):
-            raise misfit("no single best")
+        order = {"sort": self._value(step.sort)} if step.sort is not None else {}
+        rows = search.find(state, filters | order)
+        if not order and len(rows) != 1:
+            raise misfit("not exactly one fits")
+        if order:
+            _require_single_best(state, search, rows, order["sort"])
         arguments = {name: json_value(self.domain, fields[name].type.kind, value) for name, value in filters.items()}
-        self.draft.add_call(search_name(step.entity), **(arguments | {"sort": order}))
+        self.draft.add_call(search_name(step.entity), **(arguments | order))
         self.values[step.row] = rows[0][0]
         kinds = {name: value for name, value in filters.items() if fields[name].type.kind in ("choice", "name", "ref")}
         self.candidates[step.row] = search.find(state, kinds)
@@ -341,6 +362,14 @@ class _Walk:
 # ---- parts --------------------------------------------------------------------------------------------------------------------------
 
 
+def _require_single_best(state: State, search: Search, rows: Sequence[tuple[str, Row]], order: str) -> None:
+    if len(rows) <= search.spec.limit:
+        raise misfit("too few to choose among: looking from the wrong end would show it as well")
+    ranked_by = search.orders[order][0]
+    if value_of(state, rows[0][1], ranked_by) == value_of(state, rows[1][1], ranked_by):
+        raise misfit("no single best")
+
+
 def _slot_kind(domain: Domain, kind: Kind) -> SlotKind:
     spec = kind.spec
     if isinstance(spec, (form.ChoiceKind, form.MarkKind)):
@@ -348,7 +377,7 @@ def _slot_kind(domain: Domain, kind: Kind) -> SlotKind:
     if isinstance(spec, form.DateKind):
         return Date(spec.last, domain.today)
     if isinstance(spec, form.TimeKind):
-        return clock_kind(spec.first, spec.last)
+        return clock_kind(spec.first, spec.last, spec.step)
     is_whole = not isinstance(spec, schema.NumberParam)
     usual = tuple(int(value) if is_whole else value for value in spec.usual)
     return Quantity(unit_of(domain, spec), spec.min, spec.max, usual or usual_values(spec))
@@ -384,6 +413,16 @@ def _nameable_fields(step: RowStep) -> Iterator[tuple[Field, Argument]]:
         yield from step.where
     elif isinstance(step, SearchRow):
         yield from ((field, argument) for field, argument in step.where.values() if field.filter == "equal" and field.type.kind != "flag")
+
+
+def _names_a_row(step: SearchRow, description: Mapping[str, JSON]) -> bool:
+    return any(has_open_name(step.where[name][0]) for name in description)
+
+
+def _bounds(step: RowStep) -> Iterator[tuple[Field, Argument]]:
+    """The bounds of a search for the only row that fits."""
+    if isinstance(step, SearchRow) and step.sort is None:
+        yield from ((field, argument) for field, argument in step.where.values() if field.filter in ("max", "min"))
 
 
 def _call(step: RowStep | DoAction) -> tuple[str, list[Argument]]:

@@ -89,12 +89,12 @@ class ListStep(Strict):
 
 
 class SearchStep(Strict):
-    """Searches and takes the first row. where: filters. sort: an order that the search has."""
+    """Searches and takes the first row. where: filters. sort: an order that the search has; without one, only one row may fit."""
 
     search: Key
     row: Key | None = Field(default=None, alias="as")
-    where: dict[Key, Expression] = Field(min_length=1, max_length=8)
-    sort: Expression
+    where: dict[Key, Expression] = Field(min_length=1, max_length=12)
+    sort: Expression | None = None
 
 
 class DoStep(Strict):

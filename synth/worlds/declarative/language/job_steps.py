@@ -284,7 +284,7 @@ class _StepResolver:
         if entity is None:
             return None
         orders = search_orders(entity)
-        if "search" not in entity.spec.tools or not orders:
+        if "search" not in entity.spec.tools or (spec.sort is not None and not orders):
             place.broken |= set(self.domain.entities)
             self.add(f"{path}.search", f"{entity.name} has no search with an order; give it `search`, and a field `low` or `high`")
             return None
@@ -300,9 +300,9 @@ class _StepResolver:
         for name in entity.spec.tools.search.needs if entity.spec.tools.search is not None else ():
             if name not in spec.where:
                 self.add(f"{path}.where", f"the search needs {name!r}")
-        sort = self._argument(spec.sort, place, Type("choice", values=frozenset(orders)), f"{path}.sort")
+        sort = self._argument(spec.sort, place, Type("choice", values=frozenset(orders)), f"{path}.sort") if spec.sort is not None else None
         row = self._add_row(entity, spec.row, "search", place, f"{path}.search")
-        return None if sort is None else SearchRow(row, entity, where, sort)
+        return None if sort is None and spec.sort is not None else SearchRow(row, entity, where, sort)
 
     def _do_step(self, spec: job_schema.DoStep, place: _StepContext, path: str) -> DoAction | None:
         act = self.domain.acts.get(spec.do)

@@ -22,7 +22,7 @@ from synth.worlds.declarative.language.read import Spec, read_spec
 from synth.worlds.declarative.language.resolve_actions import resolve_action
 from synth.worlds.declarative.language.resolved_steps import Refuse, last_steps
 from synth.worlds.declarative.language.scopes import RowScope, SpecContext
-from synth.worlds.declarative.language.values import Words
+from synth.worlds.declarative.language.values import OpenWords, Words
 from synth.worlds.declarative.languages import word_form
 from synth.worlds.declarative.tools import get_name, search_name, search_orders
 
@@ -115,7 +115,8 @@ class _Resolver:
         if isinstance(field, schema.NameField):
             salt = f"{self.head.domain}/{entity}/{key}"
             names = field.values or (names_of(field.list, self.spec.entities[entity].rows, salt) if field.list is not None else ())
-            return {words.en: words for words in map(self._spoken, names)}
+            known = {words.en: words for words in map(self._spoken, names)}
+            return OpenWords(known) if field.open else known
         return {}
 
     def _spoken(self, words: Words) -> Words:

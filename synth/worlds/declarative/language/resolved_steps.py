@@ -59,12 +59,12 @@ class ListRow:
 
 @dataclass(frozen=True, slots=True)
 class SearchRow:
-    """Searches and takes the first row. where: by filter."""
+    """Searches and takes the first row; without an order the only one. where: by filter."""
 
     row: str
     entity: Entity
     where: Mapping[str, tuple[Field, Argument]]
-    sort: Argument
+    sort: Argument | None
 
 
 @dataclass(frozen=True, slots=True)

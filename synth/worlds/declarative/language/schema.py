@@ -12,6 +12,7 @@ from synth.worlds.declarative.language.values import Clock, Expression, Key, Nam
 
 MAX_VALUES = 40
 MAX_WEIGHT = 1_000_000
+CLOCK_STEPS = (5, 10, 15, 30)
 
 
 # ---- typed values -----------------------------------------------------------------------------------------------------------------
@@ -77,13 +78,18 @@ class _Date(Strict):
 
 
 class _Time(Strict):
+    """step: minutes between two times."""
+
     first: Clock = Field(default="08:00", alias="from")
     last: Clock = Field(default="18:00", alias="to")
+    step: int = 30
 
     @model_validator(mode="after")
     def _is_a_range(self) -> _Time:
         if self.first >= self.last:
             raise ValueError("`from` must be before `to`")
+        if self.step not in CLOCK_STEPS:
+            raise ValueError(f"step: {', '.join(map(str, CLOCK_STEPS))} minutes, one of these")
         return self
 
 
@@ -230,9 +236,13 @@ class FlagField(_RowField):
 
 
 class NameField(_RowField):
-    """A proper name, from a built-in list or from `values`; rows have different names while there are enough."""
+    """A proper name, from a built-in list or from `values`; rows have different names while there are enough.
+
+    open: a request may have any other name, and then the world has a row of that name.
+    """
 
     type: Literal["name"]
+    open: bool = False
     list: NameList | None = None
     values: tuple[ProperName, ...] = Field(default=(), max_length=200)
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
+from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
@@ -58,6 +59,13 @@ class Words:
 
     def names(self) -> dict[Any, str]:
         return {"en": self.en, "zh": self.zh}
+
+
+class OpenWords(dict[str, Words]):
+    """Words by value, of which others may come up: one that is not there stands for itself in both languages."""
+
+    def __missing__(self, value: str) -> Words:
+        return Words(en=value, zh=value)
 
 
 def _split_languages(value: Any, info: ValidationInfo) -> Any:
@@ -149,3 +157,16 @@ Currency = Literal["dollars", "yuan", "euros", "pounds"]
 CURRENCIES_ZH: Mapping[str, str] = {"dollars": "美元", "yuan": "元", "euros": "欧元", "pounds": "英镑"}
 """The Chinese word of each `Currency`."""
 NameList = Literal["person", "city", "company", "street"]
+
+
+@lru_cache(maxsize=1024)
+def clock_steps(first: str, last: str, step: int) -> tuple[str, ...]:
+    """All times from `first` to `last` that are a multiple of `step` minutes after midnight."""
+    steps = (f"{minute // 60:02d}:{minute % 60:02d}" for minute in range(0, 24 * 60, step))
+    return tuple(step for step in steps if first <= step <= last)
+
+
+@lru_cache(maxsize=1024)
+def number_steps(low: float, high: float, step: float) -> tuple[float, ...]:
+    """Numbers with one decimal from `low` to `high`."""
+    return tuple(round(low + index * step, 1) for index in range(int((high - low) / step + 1e-9) + 1))

@@ -48,9 +48,26 @@ def test_a_sample_does_not_depend_on_the_order_of_pieces() -> None:
 
 
 def test_a_request_without_a_required_value_has_no_frame() -> None:
-    whole, short = read_chunk(["Please cancel reservation b012", "Please cancel my reservation"], WORLDS)
+    texts = ["Please cancel reservation b012", "Please cancel my reservation"]
+    whole, short = read_chunk(texts, WORLDS, completes=False)
     assert whole.frame is not None and whole.frame.slots == {"reservation": "b012"}
     assert short.frame is None
+
+
+def test_a_required_value_that_is_not_said_is_drawn_and_said() -> None:
+    first, again, other = read_chunk(["Please cancel my reservation", "cancel my reservation please", "cancel my reservation #9"], WORLDS)
+    assert first.frame is not None and again.frame is not None
+    key = first.frame.slots["reservation"]
+    assert first.text == f"Please cancel my reservation (reservation: {key})"
+    assert again.frame.slots == first.frame.slots
+    assert other.frame is None, "what it names is unread"
+
+
+def test_what_is_asked_for_is_not_drawn() -> None:
+    texts = ["Please tell me about room r012", "what is the price per night of room r012"]
+    frames = [reading.frame for reading in read_chunk(texts, WORLDS)]
+    assert all(frame is None or frame.slots.get("aspect", "price") == "price" for frame in frames)
+    assert frames[1] is not None and frames[1].slots["aspect"] == "price"
 
 
 @pytest.mark.parametrize(("least", "count"), [(0.3, 4), (0.5, 3), (0.92, 2), (0.97, 0)])

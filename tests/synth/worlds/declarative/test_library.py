@@ -19,7 +19,7 @@ from synth.worlds.declarative.compiled_world import SpecWorld
 from synth.worlds.declarative.domain import Act, Domain, Param
 from synth.worlds.declarative.language import schema
 from synth.worlds.declarative.library_worlds import library_specs
-from synth.worlds.declarative.state import clock_steps
+from synth.worlds.declarative.rows.state import clock_steps
 
 NAMES = ("banking", "clinic", "helpdesk", "hotel", "library", "logistics", "school", "telecom")
 DRAWS, SEEDS = 4000, 4
@@ -41,7 +41,7 @@ def drawn(domain: Domain, param: Param, rng: random.Random) -> Any:
     if isinstance(spec, schema.DateParam):
         return rng.randint(spec.first, spec.last)
     if isinstance(spec, schema.TimeParam):
-        return rng.choice(clock_steps(spec.first, spec.last))
+        return rng.choice(clock_steps(spec.first, spec.last, spec.step))
     if isinstance(spec, schema.FlagParam):
         return rng.random() < 0.5
     return rng.randrange(int(spec.min), int(spec.max) + 1, int(spec.step))

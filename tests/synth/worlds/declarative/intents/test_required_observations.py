@@ -25,7 +25,7 @@ from synth.worlds.declarative.language import schema
 from synth.worlds.declarative.language.problems import SpecError
 from synth.worlds.declarative.language.yaml_text import parse_text
 from synth.worlds.declarative.library_worlds import library_specs
-from synth.worlds.declarative.state import Row, State, shown_value
+from synth.worlds.declarative.rows.state import Row, State, shown_value
 from synth.worlds.declarative.tools import list_name, search_name
 
 DOMAINS = [*(name for name in library_specs() if name != "retail"), "gen-1", "gen-2", "gen-3", "gen-5", "gen-7", "gen-8"]

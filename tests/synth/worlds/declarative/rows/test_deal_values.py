@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synth.worlds.declarative import deal_values
+from synth.worlds.declarative.rows import deal_values
 
 GROUPS = st.lists(st.sampled_from("abcd"), min_size=1, max_size=60)
 

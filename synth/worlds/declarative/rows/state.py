@@ -8,6 +8,7 @@ so reading one entity does not draw the others, and every process draws the same
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -15,16 +16,17 @@ from math import isfinite
 from operator import itemgetter
 from typing import Any
 
-from storage.records import JSON
-from synth.worlds.declarative import deal_values
-from synth.worlds.declarative.domain import CREATED_DIGITS, Domain, Entity, Field
+from storage.records import JSON, Given
+from synth.worlds.declarative.domain import CREATED_DIGITS, Domain, Entity, Field, Row
 from synth.worlds.declarative.language import schema
+from synth.worlds.declarative.language.values import clock_steps, number_steps
+from synth.worlds.declarative.rows import deal_values
+from synth.worlds.declarative.rows.given_rows import give_rows
 
 CACHED_SEEDS = 320
 """Seeded states in memory, over all domains: as many as conversations of five domains use."""
 
-Row = tuple[Any, ...]
-"""The values of the stored fields by place, then the row's id."""
+NOTHING_GIVEN = "{}"
 
 
 class Table:
@@ -53,10 +55,15 @@ class Table:
 
 
 class FreshState:
-    """The rows of a fresh world of one seed. tables: by entity number; None until `table` draws it."""
+    """The rows of a fresh world.
 
-    def __init__(self, domain: Domain, seed: int) -> None:
-        self.domain, self.seed = domain, seed
+    given: JSON text of what it is given beside its seed (`Given`).
+    tables: by entity number; None until `table` draws it.
+    """
+
+    def __init__(self, domain: Domain, seed: int, given: str = NOTHING_GIVEN) -> None:
+        self.domain, self.seed, self.given = domain, seed, given
+        self._descriptions: Given = json.loads(given)
         self.tables: list[Table | None] = [None] * len(domain.by_number)
 
     def table(self, entity: int) -> Table:
@@ -78,7 +85,9 @@ class FreshState:
             else:
                 columns.append(self._grouped_column(each, columns[entity.fields[within].place], rng))
         columns.append(entity.ids)
-        drawn_rows = dict(zip(entity.ids, zip(*columns, strict=True), strict=True))
+        drawn_rows: dict[str, Row] = dict(zip(entity.ids, zip(*columns, strict=True), strict=True))
+        if descriptions := self._descriptions.get(entity.name, ()):
+            drawn_rows = give_rows(entity, drawn_rows, descriptions, f"{self.domain.digest}/{self.seed}/{entity.number}")
         computed = [(each.place, each.starts.run) for each in entity.stored if each.starts is not None]
         if not computed:
             return drawn_rows
@@ -127,7 +136,7 @@ def _column(field: Field, domain: Domain, count: int, rng: random.Random) -> Seq
     if isinstance(spec, schema.DateField):
         return draw_values(range(spec.first, spec.last + 1), count, rng)
     if isinstance(spec, schema.TimeField):
-        return draw_values(clock_steps(spec.first, spec.last), count, rng)
+        return draw_values(clock_steps(spec.first, spec.last, spec.step), count, rng)
     if isinstance(spec, schema.NumberField):
         return draw_values(number_steps(spec.min, spec.max, spec.step), count, rng)
     steps = range(spec.min, spec.max + 1, spec.step)
@@ -156,22 +165,9 @@ def _weight_values(values: tuple[str, ...], weights: tuple[float, ...]) -> tuple
     return tuple(value for value, share in zip(values, shares, strict=True) for _ in range(share))
 
 
-@lru_cache(maxsize=1024)
-def clock_steps(first: str, last: str) -> tuple[str, ...]:
-    """All full and half hours from `first` to `last`."""
-    steps = (f"{hour:02d}:{minute:02d}" for hour in range(24) for minute in (0, 30))
-    return tuple(step for step in steps if first <= step <= last)
-
-
-@lru_cache(maxsize=1024)
-def number_steps(low: float, high: float, step: float) -> tuple[float, ...]:
-    """Numbers with one decimal from `low` to `high`."""
-    return tuple(round(low + index * step, 1) for index in range(int((high - low) / step + 1e-9) + 1))
-
-
 @lru_cache(maxsize=CACHED_SEEDS)
-def fresh_state(domain: Domain, seed: int) -> FreshState:
-    return FreshState(domain, seed)
+def fresh_state(domain: Domain, seed: int, given: str = NOTHING_GIVEN) -> FreshState:
+    return FreshState(domain, seed, given)
 
 
 class State:
@@ -247,7 +243,7 @@ class State:
 
     def snapshot(self) -> object:
         changed = tuple((entity, rows.copy()) for entity, rows in self.changed.items())
-        return (self.base.seed, changed, self.acts.copy(), self.counters.copy())
+        return ((self.base.seed, self.base.given), changed, self.acts.copy(), self.counters.copy())
 
     def restore(self, snapshot: Any) -> None:
         _, changed, acts, counters = snapshot
