@@ -116,7 +116,7 @@ def _choices(domain: Domain, param: Param) -> Sequence[Any]:
     spec = param.spec
     if isinstance(spec, schema.RefParam):
         return domain.entities[spec.to].ids
-    if isinstance(spec, schema.ChoiceParam):
+    if isinstance(spec, (schema.ChoiceParam, schema.NameParam)):
         return tuple(param.words)
     if isinstance(spec, schema.FlagParam):
         return (True, False)

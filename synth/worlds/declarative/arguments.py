@@ -7,7 +7,7 @@ exist?) or turns what the caller writes into what expressions use inside (a date
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from functools import lru_cache
 from typing import Any
@@ -66,7 +66,7 @@ def _with_default(described: dict[str, JSON], default: Any) -> dict[str, JSON]:
     return described if default is None else {**described, "default": default}
 
 
-def _name_argument(domain: Domain, field: Field) -> Argument:
+def _name_argument(domain: Domain, field: Field | Param) -> Argument:
     keys = {words[language]: key for key, words in field.words.items() for language in ("zh", "en")}
     is_open = isinstance(field.words, OpenWords)
     label = domain.text(f"{field.label.en}, as it is written", f"{field.label.zh}，照原样填写")
@@ -125,6 +125,8 @@ def param_argument(domain: Domain, param: Param) -> Argument:
         return id_argument(domain, domain.entities[spec.to], name, is_required=needed)
     if isinstance(spec, schema.ChoiceParam):
         return choice_argument(tuple(param.words), name, label, param.default, is_required=needed)
+    if isinstance(spec, schema.NameParam):
+        return replace(_name_argument(domain, param), is_required=needed)
     if isinstance(spec, schema.DateParam):
         return _date_argument(domain, name, label, spec.first, spec.last, is_required=needed)
     if isinstance(spec, schema.TimeParam):

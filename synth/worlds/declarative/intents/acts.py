@@ -320,7 +320,7 @@ def _differs(transfer: Transfer) -> Test:
 def _values(param: Param, rng: random.Random, near: Callable[[], Sequence[int]]) -> Iterator[JSON]:
     """Slot values of a parameter in random order; of numbers first the usual values, then those next to the numbers of `near`."""
     spec = param.spec
-    if isinstance(spec, schema.ChoiceParam):
+    if isinstance(spec, (schema.ChoiceParam, schema.NameParam)):
         yield from random_order(list(param.words), rng)
     elif isinstance(spec, schema.FlagParam):
         yield "yes"

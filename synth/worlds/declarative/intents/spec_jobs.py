@@ -232,6 +232,8 @@ class _Walk:
         """By row, ids of the other rows in its list."""
         self.candidates: dict[str, list[tuple[str, Any]]] = {}
         """By row, all rows that pass its search without the bounds."""
+        self.equals: dict[str, tuple[str, ...]] = {}
+        """By row, ids of the other rows that its search without an order found too."""
         self.results: dict[str, dict[str, JSON]] = {}
         """By action, the result of its tool."""
 
@@ -295,9 +297,11 @@ class _Walk:
         filters = {name: self._value(argument) for name, (_, argument) in step.where.items() if self._is_given(argument)}
         order = {"sort": self._value(step.sort)} if step.sort is not None else {}
         rows = search.find(state, filters | order)
-        if not order and len(rows) != 1:
-            raise misfit("not exactly one fits")
-        if order:
+        if not rows:
+            raise misfit("nothing fits")
+        if not order:
+            self.equals[step.row] = tuple(key for key, _ in rows[1:])
+        else:
             _require_single_best(state, search, rows, order["sort"])
         arguments = {name: json_value(self.domain, fields[name].type.kind, value) for name, value in filters.items()}
         self.draft.add_call(search_name(step.entity), **(arguments | order))
@@ -307,6 +311,8 @@ class _Walk:
 
     def _act(self, step: DoAction) -> None:
         act = step.act
+        for argument in step.given.values():
+            self._require_one(argument.value)
         given = {name: self._value(argument) for name, argument in step.given.items() if self._is_given(argument)}
         values = defaults_of(act) | given
         problem = find_error(self.domain, act, self.state, values)
@@ -334,6 +340,11 @@ class _Walk:
             shown = shown_value(self.domain, field, value_of(self.state, self.state.row(entity.number, key), field))
             self.draft.evidence += [pair_fact(f'"{self.domain.id_key(entity)}"', f'"{key}"'), field_fact(field.name, shown)]
 
+    def _require_one(self, value: Compiled) -> None:
+        """Raises Unsolvable if a value is that of a row beside which others fit as well."""
+        if any(self.equals.get(name) for name in value.names):
+            raise misfit("more than one fits")
+
     def _tell(self, step: TellValue) -> None:
         if step.spec.condition is not None and not self.values[step.spec.condition]:
             return
@@ -345,11 +356,21 @@ class _Walk:
         else:
             self._require_reads(step.value)
             value = step.value.run(self.state, self.values)
+            if step.of.type.kind != "name":
+                self._require_one(step.value)
             others = [value_of(self.state, row, step.of) for key, row in self.candidates.get(step.row, ()) if key != self.values[step.row]]
             fact = answer_fact(self.domain, step.of, value, others)
-            self.facts.append(fact.model_copy(update={"rivals": (*fact.rivals, *self.listed_beside.get(step.row, ()))}))
+            also_right = self._names_of_equals(step.row, step.of)
+            rivals = tuple(each for each in (*fact.rivals, *self.listed_beside.get(step.row, ())) if each not in also_right)
+            self.facts.append(fact.model_copy(update={"rivals": rivals, "alternatives": (*fact.alternatives, *also_right)}))
             text = answer_text(self.domain, step.of, value, self.language)
         self.answers.append(fill(step.spec.words or _DEFAULT_ANSWER, {**self.values, "value": text}, self.language))
+
+    def _names_of_equals(self, row: str, of: Field) -> tuple[str, ...]:
+        """The names of the rows that fit as well: an answer may state one of these instead."""
+        entity = self.domain.entities[self.intent.rows[row]]
+        values = (value_of(self.state, self.state.row(entity.number, key), of) for key in self.equals.get(row, ()))
+        return tuple(dict.fromkeys(name for value in values for name in (value, of.words[value].zh)))
 
     def _answer(self, step: AnswerQuestion) -> None:
         answer = step.answers[self.slots[step.slot]]

@@ -89,11 +89,12 @@ class ListStep(Strict):
 
 
 class SearchStep(Strict):
-    """Searches and takes the first row. where: filters. sort: an order that the search has; without one, only one row may fit."""
+    """Searches and takes the first row. where: filters. sort: an order that the search has; without one, any row that fits will
+    do where only its name is told, and for all else exactly one may fit."""
 
     search: Key
     row: Key | None = Field(default=None, alias="as")
-    where: dict[Key, Expression] = Field(min_length=1, max_length=12)
+    where: dict[Key, Expression] = Field(default_factory=dict, max_length=12)
     sort: Expression | None = None
 
 

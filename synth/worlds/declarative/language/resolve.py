@@ -258,6 +258,9 @@ class _Resolver:
                 self.add(f"{path}.says", f"is missing; how people ask for it{word_form(self.spec.languages)}, with {{slot}} fields")
 
     def _check_size(self, domain: Domain) -> None:
+        self._check_names_of_tools(domain)
+        if not self.head.combined:
+            return
         if len(self.entities) < spec_schema.MIN_ENTITIES:
             self.add("entities", f"{len(self.entities)} of them; a business needs at least {spec_schema.MIN_ENTITIES}", FOLLOWS)
         rows = sum(entity.spec.rows for entity in self.entities.values())
@@ -275,6 +278,8 @@ class _Resolver:
         )
         if rules < spec_schema.MIN_RULES:
             self.add("actions", f"{rules} business rules; at least {spec_schema.MIN_RULES} are needed: add `rules` to actions", FOLLOWS)
+
+    def _check_names_of_tools(self, domain: Domain) -> None:
         reading = {tool_name(entity) for entity in self.entities.values() for tool_name in (get_name, search_name)}
         for name in domain.acts:
             if name in reading or name == "run_python" or name.startswith("list_"):
@@ -285,7 +290,7 @@ def _type(field: schema.FieldSpec, words: Mapping[str, Words]) -> Type:
     if isinstance(field, schema.RefField):
         return Type("ref", field.to)
     if isinstance(field, (schema.ChoiceField, schema.NameField)):
-        return Type(field.type, values=frozenset(words))
+        return Type(field.type, values=None if isinstance(words, OpenWords) else frozenset(words))
     return PLAIN_TYPES[field.type]
 
 

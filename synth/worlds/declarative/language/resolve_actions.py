@@ -30,7 +30,7 @@ from synth.worlds.declarative.language.problems import nearest
 from synth.worlds.declarative.language.read import Action
 from synth.worlds.declarative.language.scopes import ActScope, SpecContext
 from synth.worlds.declarative.language.spec_schema import Move
-from synth.worlds.declarative.language.values import Words
+from synth.worlds.declarative.language.values import OpenWords, Words
 
 T = TypeVar("T")
 Label = Callable[[Any, str, str], Words]
@@ -96,6 +96,9 @@ class _ActionResolver:
             elif isinstance(spec, schema.ChoiceParam):
                 words = self._choices(spec, where, name)
                 kind = Type("choice", values=frozenset(words))
+            elif isinstance(spec, schema.NameParam):
+                words = self._names(spec, where, name)
+                kind = Type("name")
             else:
                 kind = PLAIN_TYPES[spec.type]
             is_person = isinstance(spec, schema.RefParam) and spec.to in self.entities and self.entities[spec.to].spec.person
@@ -116,6 +119,18 @@ class _ActionResolver:
                     self.add(where, f"no row {each!r} in `takes`; {nearest(each, rows)}")
                 else:
                     params[each].is_either = True
+
+    def _names(self, spec: schema.NameParam, where: str, name: str) -> Mapping[str, Words]:
+        names = {
+            f"{entity.name}.{field.name}": field.words
+            for entity in self.entities.values()
+            for field in entity.fields.values()
+            if isinstance(field.words, OpenWords)
+        }
+        if spec.like not in names:
+            self.add(f"{where}.like", f"no name {spec.like!r} that is `open`; {nearest(spec.like, names)}")
+            self.broken.add(name)
+        return names.get(spec.like, {})
 
     def _choices(self, spec: schema.ChoiceParam, where: str, name: str) -> Mapping[str, Words]:
         if spec.like is None:

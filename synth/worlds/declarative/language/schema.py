@@ -285,6 +285,13 @@ class ChoiceParam(_Choice, _Parameter):
         return self
 
 
+class NameParam(_Parameter):
+    """Any name. like: `entity.field`, a name that is `open`."""
+
+    type: Literal["name"]
+    like: str
+
+
 class IntegerParam(_Integer, _Parameter):
     type: Literal["integer"]
 
@@ -315,8 +322,8 @@ class FlagParam(_Parameter):
     type: Literal["flag"]
 
 
-ParamSpec = RefParam | ChoiceParam | IntegerParam | NumberParam | MoneyParam | DateParam | TimeParam | FlagParam
+ParamSpec = RefParam | ChoiceParam | NameParam | IntegerParam | NumberParam | MoneyParam | DateParam | TimeParam | FlagParam
 PARAM_TYPES: Mapping[str, type[Strict]] = {
-    "ref": RefParam, "choice": ChoiceParam, "integer": IntegerParam, "number": NumberParam, "money": MoneyParam, "date": DateParam,
-    "time": TimeParam, "flag": FlagParam,
+    "ref": RefParam, "choice": ChoiceParam, "name": NameParam, "integer": IntegerParam, "number": NumberParam, "money": MoneyParam,
+    "date": DateParam, "time": TimeParam, "flag": FlagParam,
 }  # fmt: skip

@@ -121,7 +121,10 @@ GOLDEN: list[tuple[Callable[[Any], object], str]] = [
         lambda raw: loan(raw)["fields"]["due"].update(type="text"),
         "entities.loan.fields.due.type: no type 'text'; write choice (one of a few values) or name (a proper name)",
     ),
-    (takes({"type": "text"}), "actions.renew_loan.takes.more.type: no type 'text'; write choice (one of a few values)"),
+    (
+        takes({"type": "text"}),
+        "actions.renew_loan.takes.more.type: no type 'text'; write choice (one of a few values) or name (a proper name)",
+    ),
     (
         lambda raw: raw["entities"]["branch"]["fields"].update(colour={"type": "flag"}),
         "entities.branch.fields.colour.label: is missing; what people call it, as: english / 中文",

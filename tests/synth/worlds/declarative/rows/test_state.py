@@ -138,7 +138,7 @@ def digest(name: str, sequences: int) -> str:
 
 @pytest.mark.parametrize("name", ["starter", "hotel", "gen-3"])
 def test_a_log_replays_to_the_same_state_in_another_process(name: str) -> None:
-    command = f"from tests.synth.worlds.declarative.test_state import digest; print(digest({name!r}, 20))"
+    command = f"from tests.synth.worlds.declarative.rows.test_state import digest; print(digest({name!r}, 20))"
     environment = {**os.environ, "PYTHONHASHSEED": "7"}
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True, env=environment, cwd=ROOT)
     assert done.stdout.strip() == digest(name, 20)
