@@ -21,7 +21,7 @@ from filters.frames.hash_join import ROWS_A_PARTITION, write_keys
 from filters.frames.numba_types import Mask
 from filters.ingest import Piece
 from filters.run_pieces import Calls, join_keys, key_batch, pass_batch, read_batches, sketch_batch
-from filters.step import BandStep, BatchStep, Context, KeyStep, Step, SurveyStep, WholeStep, alive, apply
+from filters.step import BandStep, BatchStep, Context, KeyStep, Pieces, Step, SurveyStep, WholeStep, alive, apply
 from filters.verdicts import OF_FRAMES
 
 
@@ -160,7 +160,8 @@ class Runner:
     def _survey(self, step: SurveyStep, engine: Any) -> None:
         """Writes the frame of a survey, or reads it if it exists."""
         started, inputs = time.perf_counter(), self.inputs[step.name]
-        frame = self.work.once(step.name, lambda: step.function(self._read_alive(step.needs), inputs, engine, self.context))
+        rows = Pieces(partial(self._read_alive, step.needs))
+        frame = self.work.once(step.name, lambda: step.function(rows, inputs, engine, self.context))
         self.context.surveys[step.name] = frame
         self._count(step, [], _since(started))
         if step.note is not None:

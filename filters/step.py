@@ -21,7 +21,7 @@ effect. The function of a batch step gets the rows, then its inputs (`Step.load`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -189,14 +189,24 @@ class BandStep(Step):
     function: Callable[[pl.DataFrame], pl.DataFrame]
 
 
+@dataclass(frozen=True, slots=True)
+class Pieces(Iterable[pl.DataFrame]):
+    """Rows in pieces, read anew by each iteration."""
+
+    read: Callable[[], Iterator[pl.DataFrame]]
+
+    def __iter__(self) -> Iterator[pl.DataFrame]:
+        return self.read()
+
+
 @dataclass(frozen=True, kw_only=True)
 class SurveyStep(Step):
-    """function: rows in pieces, inputs, the opened object, context -> a frame, which is stored in the workspace.
+    """function: rows in pieces (which may be read again), inputs, the opened object, context -> a frame, which the workspace keeps.
     open: inputs, store, whether the frame exists -> an object (a language model), opened before a row is read, closed after the survey.
     note: inputs, frame -> the outcome in words.
     """
 
-    function: Callable[[Iterator[pl.DataFrame], Any, Any, Context], pl.DataFrame]
+    function: Callable[[Iterable[pl.DataFrame], Any, Any, Context], pl.DataFrame]
     open: Callable[[Any, Store, bool], AbstractContextManager[Any]] | None = None
     note: Callable[[Any, pl.DataFrame], str] | None = None
 

@@ -89,7 +89,7 @@ def _real(name: str, deadline: Deadline) -> Figures:
         deadline.allows(MINUTES[REAL_ROWS])
         queries, plants = real_log(is_ordinary=name == "ordinary")
         keep = pl.read_parquet(plants)["kind"].eq("needle").sum() // 3
-        return _curated(f"real-{name}", queries, plants, {"coverage": {"keep": keep}, "ungrounded": True})
+        return curated(f"real-{name}", queries, plants, {"coverage": {"keep": keep}, "ungrounded": True})
 
     return kept_json(WORK / "curated" / f"real-{name}.json", measured)
 
@@ -103,12 +103,13 @@ def _generated(rows: int, seed: int, deadline: Deadline, families: Path | None =
 
     def measured() -> Figures:
         deadline.allows(MINUTES[rows])
-        return _curated(name, *log(rows, rows // ONE_IN, seed, families), {"keep_one_in": ONE_IN})
+        return curated(name, *log(rows, rows // ONE_IN, seed, families), {"keep_one_in": ONE_IN})
 
     return kept_json(WORK / "curated" / f"{name}.json", measured)
 
 
-def _curated(name: str, queries: Path, plants: Path, config: dict[str, object]) -> Figures:
+def curated(name: str, queries: Path, plants: Path, config: dict[str, object]) -> Figures:
+    """A run over a log, in a process of its own: wall_s, cpu_s, peak_gib, and what `_looked_at` found."""
     store, output = WORK / f"store-{name}", WORK / f"curated-{name}.log"
     shutil.rmtree(store, ignore_errors=True)
     environment = {key: value for key, value in os.environ.items() if key not in FEWER_THREADS}

@@ -72,7 +72,9 @@ class GroundConfig(BaseModel):
         True, description="Whether values that a request leaves out are drawn and added to it; false: the reader leaves such requests out."
     )
     max_read: int = Field(
-        20_000, ge=1, description="Most texts that the reader reads, some 250 a second on a core; a gate chooses the most promising ones."
+        20_000,
+        ge=1,
+        description="Most texts that the reader reads, a few hundred a second on a core; a gate chooses the most promising ones.",
     )
     engine: str | None = Field(
         None,

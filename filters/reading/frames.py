@@ -15,7 +15,6 @@ from functools import cached_property
 from math import exp, log
 
 import numpy as np
-from numpy.typing import NDArray
 
 from filters.reading.compiled import CompiledIntent, CompiledWorld, intent_vectors
 from filters.reading.english_words import FUNCTION_WORDS, SMALL_TALK, VERB_FAMILIES, Token, stem, tokenise, words
@@ -108,13 +107,6 @@ class FrameFinder:
         self._vectors, self._ends = np.concatenate(vectors), np.cumsum([len(each) for each in vectors])
         self.twins = find_twins(self.intents, self._centroids)
         self._documents = Counter(word for world in worlds for word in world.lexicon)
-
-    def nearness(self, vectors: Vectors) -> NDArray[np.float32]:
-        """How near each text is to the nearest intent, by its vector alone: .7 x cosine to the centroid + .3 x mean of its top three."""
-        cosines = vectors @ self._vectors.T
-        tops = [np.sort(part, axis=1)[:, -3:].mean(axis=1) for part in np.split(cosines, self._ends[:-1], axis=1)]
-        near: NDArray[np.float32] = (0.7 * (vectors @ self._centroids.T) + 0.3 * np.stack(tops, axis=1)).max(axis=1)
-        return near.astype(np.float32)
 
     def candidates(
         self, text: Text, vectors: Vectors, kinds_of_names: Mapping[str, Distribution], weights: Weights

@@ -6,6 +6,7 @@ of which a rule forbids one, the act is read: whether the rule forbids it is a q
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Iterator, Mapping
 from datetime import date, timedelta
@@ -13,8 +14,8 @@ from typing import Any
 
 from filters.reading.declaration import ReadableIntent, ReadableKind, ReadableSlot, ReadableWorld
 from filters.reading.reader import ReadValue
-from storage.records import JSON, Language, RefusalReason, content_id
-from synth.tasks.wording import load_grounding, load_templates, parse_template, slot_kinds
+from storage.records import JSON, Frame, Language, RefusalReason, content_id
+from synth.tasks.wording import load_grounding, load_templates, parse_template, render, slot_kinds
 from synth.text.slot_kinds import Date, Identifier, Quantity, SlotKind, Vocabulary
 from synth.text.value_spellings import value_spellings
 from synth.worlds.base import Intent, World
@@ -29,6 +30,7 @@ _UNIT_NOUNS: Mapping[str, frozenset[str]] = {
     "people": frozenset({"people", "person", "guest", "adult", "us"}),
 }
 _EXAMPLES = 6
+_SEED, _REQUESTS = 0, 4
 MAX_NAME = 120
 """Characters of the longest name that a world is given."""
 
@@ -51,6 +53,16 @@ def read_intents(world: type[World]) -> dict[str, Intent]:
     said: nearly every remark about the subject would be read as one of them."""
     unread = (RefusalReason.RULE, RefusalReason.MISSING_INFORMATION)
     return {name: intent for name, intent in world.intents.items() if intent.refusal not in unread}
+
+
+def requests_of(world: type[World], language: Language = "en") -> list[str]:
+    """Some requests for each of the intents that are read, in the world's own wording; in lower case."""
+    state, rng, texts = world(_SEED), random.Random(_SEED), list[str]()
+    for name, intent in read_intents(world).items():
+        slots = frozenset(slot.name for slot in intent.slots if slot.is_required)
+        frames = (Frame(world=world.name, intent=name, slots=state.draw_slots(name, slots, rng)) for _ in range(_REQUESTS))
+        texts += [render(world, frame, language, rng).lower() for frame in frames]
+    return list(dict.fromkeys(texts))
 
 
 def today_of(world: type[World]) -> date:

@@ -12,9 +12,6 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from filters.reading.compiled import CompiledWorld
 from filters.reading.declaration import ReadableWorld
 from filters.reading.frames import Choice, FrameCandidate, FrameFinder, Text, Weights, choose, confidence
@@ -88,7 +85,7 @@ class Reader:
         self._embed = embed
         self._names = NameKinds(embed)
         self._finder = FrameFinder(self.worlds, embed)
-        self.twins = self._finder.twins
+        self.twins, self.intents = self._finder.twins, self._finder.intents
 
     def read(self, texts: Sequence[str]) -> list[Reading]:
         """The likeliest frame of each text, however unlikely."""
@@ -97,10 +94,6 @@ class Reader:
             choice = self.choose(text, candidates)
             readings.append(_reading(choice, confidence(choice.features, self.weights)))
         return readings
-
-    def nearness(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """How near each text is to what the worlds can do; a gate, and no reading."""
-        return self._finder.nearness(self._embed(texts))
 
     def choose(self, text: Text, candidates: Sequence[FrameCandidate]) -> Choice:
         return choose(text, candidates, self.twins, self.weights)

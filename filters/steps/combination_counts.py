@@ -6,7 +6,7 @@ its combination (`filters/dedup/dedup_index.py`). Rows with equal frames count s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 import numpy as np
 import polars as pl
@@ -17,7 +17,7 @@ from filters.step import Context, SurveyStep
 NAME = "combination_counts"
 
 
-def count(pieces: Iterator[pl.DataFrame], _given: object, _opened: object, context: Context) -> pl.DataFrame:
+def count(pieces: Iterable[pl.DataFrame], _given: object, _opened: object, context: Context) -> pl.DataFrame:
     """combination, asked (rows of the log with it), from the grounded rows (row, combination)."""
     own_rows, earlier = context.verdicts.count_represented()
     grounded = pl.concat(pieces).drop_nulls()

@@ -7,7 +7,7 @@ the rest (`filters/grounding/ground_model.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -63,7 +63,7 @@ def _merge_readings(rows: pl.DataFrame, inputs: Inputs, read_again: pl.DataFrame
     return ground_model.step(rows, read_again=read_again, ungrounded=inputs.ungrounded)
 
 
-def _ask(parsed: Iterator[pl.DataFrame], config: GroundConfig, engine: Engine, context: Context) -> pl.DataFrame:
+def _ask(parsed: Iterable[pl.DataFrame], config: GroundConfig, engine: Engine, context: Context) -> pl.DataFrame:
     texts = ground_model.unread_texts(parsed, config.max_asked)
     return ground_model.read_table(engine, texts, grounded_worlds(context.setup.config.worlds), progress=context.progress)
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -18,8 +18,10 @@ from filters.grounding import ground_model
 from filters.grounding.ground_model import GroundConfig
 from filters.reading.log import log_reader
 from filters.reading.log.log_reader import LogReading
+from filters.reading.of_world import requests_of
 from filters.step import BatchStep, Context, Setup, SurveyStep
 from storage.store import Part, part_id
+from synth.worlds import WORLDS
 from synth.worlds.stored_worlds import worlds_frame
 
 GATE, READ = "gate", "read"
@@ -38,33 +40,43 @@ class Inputs:
     """worlds: names of the worlds that are read. parts: of the store, with the specs of the user's own among them."""
 
     worlds: tuple[str, ...]
+    config: GroundConfig
     parts: tuple[Part, ...]
+
+    def reader(self) -> Callable[[Sequence[str]], list[LogReading]]:
+        """Reads some texts; may be sent to another process."""
+        return partial(log_reader.read_chunk, worlds=self.worlds, id_patterns=self.config.id_patterns, completes=self.config.complete)
 
 
 def _load(setup: Setup) -> Inputs:
     worlds = reader_worlds(setup.config.worlds)
     known = set(setup.store.query("SELECT world FROM worlds")["world"])
     specs = worlds_frame(name for name in worlds if name not in known)
+    config = setup.config.ground
     if specs.is_empty():
-        return Inputs(worlds, ())
+        return Inputs(worlds, config, ())
     name = part_id("worlds", specs["world"].to_list(), {}, _VERSION)
-    return Inputs(worlds, (setup.store.find(name) or setup.store.write("worlds", name, specs),))
+    return Inputs(worlds, config, (setup.store.find(name) or setup.store.write("worlds", name, specs),))
 
 
-def _teach(rows: Iterator[pl.DataFrame], inputs: Inputs, _: object, __: Context) -> pl.DataFrame:
-    return log_reader.teach_gate(log_reader.sample_texts(rows), inputs.worlds)
-
-
-def _read(rows: Iterator[pl.DataFrame], config: GroundConfig, _: object, context: Context) -> pl.DataFrame:
-    worlds = reader_worlds(context.setup.config.worlds)
-    best = log_reader.best_texts(rows, log_reader.gate_of(context.surveys[GATE]), config.max_read)
-    pieces = list(log_reader.chunks(best["text"].to_list()))
+def _read_texts(texts: Sequence[str], inputs: Inputs, context: Context, name: str) -> list[LogReading]:
+    pieces = list(log_reader.chunks(texts))
     readings: list[LogReading] = []
-    read_chunk = partial(log_reader.read_chunk, worlds=worlds, id_patterns=config.id_patterns, completes=config.complete)
-    for done, read in enumerate(context.executor.map(read_chunk, pieces), 1):
+    for done, read in enumerate(context.executor.map(inputs.reader(), pieces), 1):
         readings += read
-        context.progress(READ, done, len(pieces))
-    kept = log_reader.are_sure(readings, config.min_precision)
+        context.progress(name, done, len(pieces))
+    return readings
+
+
+def _teach(rows: Iterable[pl.DataFrame], inputs: Inputs, _: object, context: Context) -> pl.DataFrame:
+    requests = [text for world in inputs.worlds for text in requests_of(WORLDS[world])]
+    return log_reader.teach_gate(rows, lambda texts: _read_texts(texts, inputs, context, GATE), requests)
+
+
+def _read(rows: Iterable[pl.DataFrame], inputs: Inputs, _: object, context: Context) -> pl.DataFrame:
+    best = log_reader.best_texts(rows, log_reader.gate_of(context.surveys[GATE]), inputs.config.max_read)
+    readings = _read_texts(best["text"].to_list(), inputs, context, READ)
+    kept = log_reader.are_sure(readings, inputs.config.min_precision)
     table = [_row(norm, reading) for norm, reading, is_kept in zip(best["norm"], readings, kept, strict=True) if is_kept]
     return pl.DataFrame(table, schema={**ground_model.READINGS, "confidence": pl.Float64, "reworded": pl.String})
 
@@ -88,10 +100,10 @@ def _apply(rows: pl.DataFrame, _: GroundConfig, readings: pl.DataFrame) -> pl.Da
     return framed.with_columns(text=pl.coalesce(texts, "text"))
 
 
-def note(config: GroundConfig, readings: pl.DataFrame) -> str:
+def note(inputs: Inputs, readings: pl.DataFrame) -> str:
     """How many requests have a frame now, how many of these are right, and three examples of each of the commonest intents."""
     if readings.is_empty():
-        return f"the reader was sure of no request (ground.min_precision {config.min_precision:g})"
+        return f"the reader was sure of no request (ground.min_precision {inputs.config.min_precision:g})"
     expected = readings["confidence"].sum() / readings.height
     head = f"the reader gave {readings.height:,} requests a frame, of which it expects {expected:.0%} to be right"
     commonest = (
@@ -109,13 +121,15 @@ STEPS = (
         name=GATE,
         needs=_NEEDS,
         load=_load,
-        made_by=lambda inputs: inputs.worlds,
+        made_by=lambda inputs: (*inputs.worlds, *inputs.config.id_patterns, inputs.config.complete),
         parts=lambda inputs: inputs.parts,
         function=_teach,
         is_on=has_reader,
         is_counted=False,
     ),
-    SurveyStep(name=READ, needs=_NEEDS, config=GroundConfig, uses=GATE, function=_read, note=note, is_on=has_reader, is_counted=False),
+    SurveyStep(
+        name=READ, needs=_NEEDS, config=GroundConfig, load=_load, uses=GATE, function=_read, note=note, is_on=has_reader, is_counted=False
+    ),
     BatchStep(
         name="apply_readings",
         needs=("norm", "text", *FRAME),

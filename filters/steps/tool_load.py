@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
 import polars as pl
@@ -112,7 +112,7 @@ def _grade(answer: Structured | EngineFailure) -> int | None:
     return None if isinstance(answer, EngineFailure) or not isinstance(answer.value, dict) else int(str(answer.value["s_tool"]))
 
 
-def _judge(framed: Iterator[pl.DataFrame], config: DifficultyConfig, _opened: object, context: Context) -> pl.DataFrame:
+def _judge(framed: Iterable[pl.DataFrame], config: DifficultyConfig, _opened: object, context: Context) -> pl.DataFrame:
     assert config.engine is not None
     rows = rate_difficulty.rate_rows(pl.concat(framed).drop_nulls("combination"))
     with open_cached_engine(context.setup.store, config.engine, Budget(tokens=config.max_tokens)) as engine:

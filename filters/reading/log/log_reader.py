@@ -1,13 +1,14 @@
 """Reads the requests of a whole log: a gate sees every row, and the reader sees the few that pass.
 
 One idea: the reader takes milliseconds a text, so it may only see texts that probably ask for something that a world can do. The gate is a
-student (`student.py`) that is taught, on a sample of the log itself, how near texts are to the intents of the worlds. Of what is read,
-frames are kept that are right with at least the probability that the user asks for: a misread is worse than a miss.
+student (`student.py`) that is taught on the log itself, in rounds: the reader reads a sample, then what the student thinks the best of the
+texts that were not read, and so on. What a world serves is rare in a log, and a random sample alone would hardly show any of it. Of what is
+read, frames are kept that are right with at least the probability that the user asks for: a misread is worse than a miss.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -23,8 +24,12 @@ from filters.reading.reader import Reader, Reading
 from storage.records import Frame
 from synth.worlds import WORLDS
 
-SAMPLE = 5_500
-"""Texts on which the gate is taught."""
+ROUNDS, PER_ROUND = 5, 1_100
+"""Rounds in which the gate is taught, and texts that are read in each."""
+_ASKED = 3.0
+"""Log odds that the gate learns of a request that a world serves."""
+_LEAST = 0.01
+"""Least confidence that the gate tells apart."""
 CHUNK = 256
 """Texts that are read at a time."""
 
@@ -36,7 +41,7 @@ def reader_of(worlds: tuple[str, ...], id_patterns: tuple[str, ...] = ()) -> Rea
     return Reader(readable, id_patterns=id_patterns) if readable else None
 
 
-def sample_texts(rows: Iterable[pl.DataFrame], limit: int = SAMPLE) -> pl.DataFrame:
+def sample_texts(rows: Iterable[pl.DataFrame], limit: int = PER_ROUND) -> pl.DataFrame:
     """Up to `limit` texts without a frame, chosen by a hash: columns norm, text. rows: norm, text, language, ungrounded, in pieces."""
     sample = pl.DataFrame(schema={"norm": pl.String, "text": pl.String, "key_high": pl.UInt64})
     for piece in rows:
@@ -49,16 +54,39 @@ def _unread(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.filter(pl.col("ungrounded").is_not_null() & (pl.col("language") != "zh"))
 
 
-def teach_gate(sample: pl.DataFrame, worlds: tuple[str, ...]) -> pl.DataFrame:
-    """The gate of a log as a frame: bucket, weight; the score of a text without words is in the row of bucket `BUCKETS`."""
-    reader = reader_of(worlds)
-    if reader is None or sample.is_empty():
-        student = Student(np.zeros(BUCKETS, np.float32), 0.0)
-    else:
-        student = teach(sample["norm"], reader.nearness(sample["text"].to_list()))
+def teach_gate(
+    rows: Iterable[pl.DataFrame],
+    read: Callable[[Sequence[str]], Sequence[LogReading]],
+    requests: Sequence[str],
+    per_round: int = PER_ROUND,
+) -> pl.DataFrame:
+    """The gate of a log as a frame: bucket, weight; the score of a text without words is in the row of bucket `BUCKETS`.
+
+    rows: as of `sample_texts`; they are read once a round.
+    read: gives the readings of some texts.
+    requests: such as the worlds serve, normalised: a beginning, as a sample may have none.
+    """
+    known = sample_texts(rows, per_round)
+    asked = pl.DataFrame({"norm": requests, "text": requests}, schema=known.schema)
+    scores = np.concatenate([_scores(read(known["text"].to_list())), np.full(asked.height, _ASKED, np.float32)])
+    known = pl.concat([known, asked])
+    student = teach(known["norm"], scores)
+    for _ in range(ROUNDS - 1):
+        best = best_texts(rows, student, known.height + per_round).join(known, on="norm", how="anti", maintain_order="left").head(per_round)
+        if best.is_empty():
+            break
+        scores = np.concatenate([scores, _scores(read(best["text"].to_list()))])
+        known = pl.concat([known, best])
+        student = teach(known["norm"], scores)
     used = np.flatnonzero(student.weights)
     weights = np.append(student.weights[used], np.float32(student.base))
     return pl.DataFrame({"bucket": np.append(used, BUCKETS).astype(np.uint32), "weight": weights})
+
+
+def _scores(readings: Sequence[LogReading]) -> NDArray[np.float32]:
+    """What the gate learns of readings: the log odds that they are right, the least where there is no frame."""
+    trust = np.array([reading.confidence if reading.frame is not None else 0.0 for reading in readings], np.float64)
+    return np.log((trust + _LEAST) / (1 + _LEAST - trust)).astype(np.float32)
 
 
 def gate_of(frame: pl.DataFrame) -> Student:

@@ -1,8 +1,8 @@
 """A linear student of a slow score: taught on a sample of a log, it scores all of the log.
 
-One idea: how near a text is to what some worlds can do is a sum over its words, nearly; so a ridge regression on hashed words and pairs of
-words, taught the score of sentence vectors on a few thousand texts of the same log, ranks millions (900,000 a second on a core). It says
-nothing about texts unlike those that it was taught on.
+One idea: whether a text asks for something that a world can do is a sum over its words, nearly; so a ridge regression on hashed words and
+pairs of words, taught a slow score on a few thousand texts of the same log, ranks millions. It says nothing about texts unlike those.
+`make bench ground` says how fast it is, and what it loses.
 """
 
 from __future__ import annotations

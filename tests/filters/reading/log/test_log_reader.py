@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
 import pytest
 
 from filters.reading.log.log_reader import LogReading, are_sure, best_texts, gate_of, read_chunk, sample_texts, teach_gate
+from filters.reading.of_world import requests_of
 from storage.records import Frame
+from synth.worlds import WORLDS as ALL_WORLDS
 
 WORLDS = ("hotel",)
 OURS = ("please cancel reservation b0{n}", "what is the status of room r0{n}", "extend reservation b0{n} by 2 nights")
@@ -24,10 +27,14 @@ def rows(count: int, share: float) -> tuple[pl.DataFrame, list[bool]]:
     return frame.with_columns(language=pl.lit("en"), ungrounded=pl.lit("unknown")), ours
 
 
+def read_them(texts: Sequence[str]) -> list[LogReading]:
+    return read_chunk(texts, WORLDS)
+
+
 def test_the_gate_finds_the_rare_requests_that_a_world_serves() -> None:
     """Given one request in twenty that is the hotel's, then nearly all of these are among as many texts as it may pass."""
     log, ours = rows(4000, 0.05)
-    gate = gate_of(teach_gate(sample_texts([log[:2000], log[2000:]], limit=1500), WORLDS))
+    gate = gate_of(teach_gate([log[:2000], log[2000:]], read_them, requests_of(ALL_WORLDS["hotel"]), per_round=100))
     passed = set(best_texts([log[:2000], log[2000:]], gate, sum(ours))["norm"])
     found = [text in passed for text, is_ours in zip(log["norm"], ours, strict=True) if is_ours]
     assert sum(found) >= 0.9 * len(found)
@@ -38,7 +45,7 @@ def test_texts_with_a_frame_and_chinese_ones_are_not_read() -> None:
     framed = log.with_columns(ungrounded=pl.lit(None, pl.String))
     chinese = log.with_columns(language=pl.lit("zh"))
     assert sample_texts([framed, chinese]).is_empty()
-    assert best_texts([framed, chinese], gate_of(teach_gate(sample_texts([log]), WORLDS)), 10).is_empty()
+    assert best_texts([framed, chinese], gate_of(teach_gate([log], read_them, [])), 10).is_empty()
 
 
 def test_a_sample_does_not_depend_on_the_order_of_pieces() -> None:
