@@ -112,6 +112,7 @@ def curated(name: str, queries: Path, plants: Path, config: dict[str, object]) -
     """A run over a log, in a process of its own: wall_s, cpu_s, peak_gib, and what `_looked_at` found."""
     store, output = WORK / f"store-{name}", WORK / f"curated-{name}.log"
     shutil.rmtree(store, ignore_errors=True)
+    WORK.mkdir(parents=True, exist_ok=True)
     environment = {key: value for key, value in os.environ.items() if key not in FEWER_THREADS}
     command = [sys.executable, "-m", "benchmarks.funnel", "--curate", str(queries), str(store), json.dumps(config)]
     usage = run_tree(command, log=output, environment=environment)

@@ -1,9 +1,9 @@
 """How fast the gate of a log is, and how much of what the reader would keep passes it.
 
-Logs of real English texts: all that SGD's dev part and BANKING77 have of other domains, and openings to the eight services that nothing was
-fitted on which the reader trusts with at least .9, one in a hundred rows, drawn five times. One of the services is a bank, so most of the
-log is near to what it can do, and asks for something else. The gate is taught on each log itself, as the funnel does it, with fewer texts in
-each round, as the logs are short.
+Logs of real English texts: all that SGD's dev part and BANKING77 have of other domains, and openings to the eight services that nothing
+was fitted on which the reader trusts with at least .9, one in a hundred rows, drawn five times. One of the services is a bank, so most of
+the log is near to what it can do, and asks for something else. The gate is taught on each log itself, as the funnel does it, with fewer
+texts in each round, as the logs are short.
 
 gate_recall: share of these openings among the twentieth of the rows that the gate scores highest; mean over the five logs.
 gate_rows_per_cpu_s: rows that it scores in a second on one core (half a million rows, the log repeated; best of three).
