@@ -87,6 +87,8 @@ def folder(undisturbed: Finished, tmp_path_factory: pytest.TempPathFactory) -> P
     tools = [{"name": tool.name, "description": tool.description, "inputSchema": tool.parameters} for tool in WORLDS["retail"].tools]
     rows = "".join(json.dumps({**tool, "server": "my tools", "label": "Travel & Maps"}) + "\n" for tool in tools)
     (here / "mine.jsonl").write_text(rows)
+    places = "".join(f"Place {n},{'thai' if n % 2 else 'indian'},{n + 5}\n" for n in range(60))
+    (here / "restaurants.csv").write_text(f"name,cuisine,price\n{places}")
     labelled = {"text": "cancel reservation b012", "intent": "cancel_reservation", "slots": {"reservation": "b012"}}
     (here / "labelled.jsonl").write_text(json.dumps(labelled) + "\n")
     with gzip.open(here / "mcp_tools.jsonl.gz", "wt") as packed:
@@ -125,7 +127,7 @@ def test_every_command_shows_examples() -> None:
 
 @pytest.mark.parametrize("example", [example for example in EXAMPLES if not reason_not_to_run(example)])
 def test_an_example_works_as_pasted(example: str, folder: Path) -> None:
-    if written := re.search(r"worlds new (\S+)", example):
+    if written := re.search(r"worlds (?:new|draft .*--out) (\S+)", example):
         (folder / written[1]).unlink(missing_ok=True)
     done = call(fill_ids(example, folder), folder)
     assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"

@@ -46,15 +46,51 @@ def new(
         from flows.validation import read_languages
         from synth.writing.new_spec import new_spec
 
-        text = new_spec(read_languages(languages), like, file)
-        try:
-            with file.open("x", encoding="utf-8") as opened:
-                opened.write(text)
-        except FileExistsError:
-            raise BadInput(f"{file} exists; name another file") from None
-        except OSError as error:
-            raise BadInput(f"{file}: cannot be written ({error.strerror})") from None
+        _write_new(file, new_spec(read_languages(languages), like, file))
         print_text(f"wrote {file}; change it to your business, then: headrace worlds check {file}")
+
+
+@app.command()
+def draft(
+    tables: Annotated[
+        list[Path],
+        typer.Option("--tables", metavar="FILE", help="Table: CSV, TSV, Parquet, JSON Lines, or a SQLite or DuckDB file. Repeatable."),
+    ],
+    file: Annotated[Path, typer.Option("--out", metavar="FILE", help="Spec to write; an existing file is not changed.")],
+    debug: Debug = False,
+) -> None:
+    """Write the first spec of a world from tables of your own: entities, kinds of fields, keys, and a job that finds a row.
+
+    The rows of the world are those of the tables (`rows_from`). What a table cannot say (nouns, labels, how people ask) is guessed and
+    marked `# ?`: read the spec and mend it.
+
+    Example: headrace worlds draft --tables restaurants.csv --out mine.yaml
+    """
+    with handle_errors(debug):
+        from synth.worlds.declarative.compile import compile_file
+        from synth.worlds.declarative.language.problems import SpecError
+        from synth.writing.draft_spec import draft_spec
+
+        text = draft_spec(tables, file)
+        _write_new(file, text)
+        guesses = text.count("# ?")
+        print_text(f"wrote {file}; mend its {guesses} guesses (# ?), then: headrace worlds check {file}")
+        try:
+            world = compile_file(file)
+        except SpecError as error:
+            print_text(f"it does not compile yet: {error.problems[0]}")
+        else:
+            print_text(f"it compiles as it is: {len(world.tools)} tools, {len(world.intents)} kinds of requests")
+
+
+def _write_new(file: Path, text: str) -> None:
+    try:
+        with file.open("x", encoding="utf-8") as opened:
+            opened.write(text)
+    except FileExistsError:
+        raise BadInput(f"{file} exists; name another file") from None
+    except OSError as error:
+        raise BadInput(f"{file}: cannot be written ({error.strerror})") from None
 
 
 @app.command()

@@ -25,6 +25,7 @@ from synth.worlds.declarative.language.resolve import resolve
 from synth.worlds.declarative.language.yaml_text import parse_file
 from synth.worlds.declarative.languages import languages_of, reduce_to
 from synth.worlds.declarative.naming import public_callees, public_names
+from synth.worlds.declarative.tables.inline import inline_tables
 from synth.worlds.declarative.tools import callees, get_name, list_count_key, list_name, search_count_key, search_name
 
 VERSION = 5
@@ -64,7 +65,8 @@ def compile_spec(raw: Any, *, name: str | None = None, where: str = "", files: P
 
 def compile_file(path: Path, *, name: str | None = None, files: Path | None = None) -> type[SpecWorld]:
     """`compile_spec` of a YAML file."""
-    return compile_spec(parse_file(path), name=name, where=str(path), files=files)
+    raw = inline_tables(parse_file(path), path.parent, str(path))
+    return compile_spec(raw, name=name, where=str(path), files=files)
 
 
 def _build_class(domain: Domain, raw: Any, name: str, where: str, files: Path | None) -> type[SpecWorld]:

@@ -82,6 +82,7 @@ class Entity:
     number: position in `Domain.by_number`.
     ids: ids of a fresh world.
     stored: fields that rows hold, in the order of their places.
+    table: rows of a table of the user's own, by place; None in a cell that is drawn; of a reference the number of the row referred to.
     """
 
     name: str
@@ -92,6 +93,7 @@ class Entity:
     ids: tuple[str, ...]
     stored: tuple[Field, ...] = field(init=False)
     known_ids: frozenset[str] = field(init=False)
+    table: tuple[Row, ...] = ()
 
     def __post_init__(self) -> None:
         self.stored = tuple(each for each in self.fields.values() if each.place >= 0)

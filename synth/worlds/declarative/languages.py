@@ -19,6 +19,8 @@ SEPARATOR = " / "
 """Between the English and the Chinese half of words."""
 IN_BOTH = "write it in both languages, as: english / 中文, or say `languages: [en]` at the top for a world of English alone"
 
+TABLE = "table"
+"""The key of rows of a table, which are in any language."""
 _PLACEHOLDER = re.compile(r"\{[^{}]*\}|https?://\S+|\S+@\S+")
 _UNTRANSLATED = re.compile(r"(?!\d+(\.\d+)?$)[^a-z()]+")
 """A Chinese half without Chinese characters: an acronym or a placeholder, no number and no name of an expression."""
@@ -52,7 +54,9 @@ def reduce_to(raw: Any, language: Language) -> Any:
         return raw
     if set(raw) == set(BOTH):
         return raw[language]
-    reduced = {key: reduce_to(each, language) for key, each in raw.items() if key != "measure" or language == "zh"}
+    reduced = {
+        key: each if key == TABLE else reduce_to(each, language) for key, each in raw.items() if key != "measure" or language == "zh"
+    }
     words = reduced.get("words")
     if isinstance(words, list):
         reduced["words"] = [each for each in words if has_chinese(str(each)) == (language == "zh")]
@@ -109,6 +113,8 @@ def _texts(raw: Any, path: str) -> Iterator[tuple[str, str]]:
         yield path, raw
     elif isinstance(raw, Mapping):
         for key, each in raw.items():
+            if key == TABLE:
+                continue
             yield from _texts(each, f"{path}.{key}" if path else str(key))
     elif isinstance(raw, (list, tuple)):
         for at, each in enumerate(raw):

@@ -234,6 +234,8 @@ class _Walk:
         """By row, all rows that pass its search without the bounds."""
         self.equals: dict[str, tuple[str, ...]] = {}
         """By row, ids of the other rows that its search without an order found too."""
+        self.told: set[str] = set()
+        """Rows of which a value is told."""
         self.results: dict[str, dict[str, JSON]] = {}
         """By action, the result of its tool."""
 
@@ -356,8 +358,9 @@ class _Walk:
         else:
             self._require_reads(step.value)
             value = step.value.run(self.state, self.values)
-            if step.of.type.kind != "name":
+            if step.of.type.kind != "name" or step.row in self.told:
                 self._require_one(step.value)
+            self.told.add(step.row)
             others = [value_of(self.state, row, step.of) for key, row in self.candidates.get(step.row, ()) if key != self.values[step.row]]
             fact = answer_fact(self.domain, step.of, value, others)
             also_right = self._names_of_equals(step.row, step.of)

@@ -24,6 +24,8 @@ from synth.worlds.declarative.language.resolved_steps import Refuse, last_steps
 from synth.worlds.declarative.language.scopes import RowScope, SpecContext
 from synth.worlds.declarative.language.values import OpenWords, Words
 from synth.worlds.declarative.languages import word_form
+from synth.worlds.declarative.tables.cells import CellReader
+from synth.worlds.declarative.tables.inline import KEY
 from synth.worlds.declarative.tools import get_name, search_name, search_orders
 
 
@@ -67,6 +69,7 @@ class _Resolver:
         for name in self.spec.entities:
             self._entity(name)
         self._check_names_differ()
+        self._read_tables()
         for entity in self.entities.values():
             self._check_references(entity)
             self._check_tools(entity)
@@ -105,6 +108,17 @@ class _Resolver:
         if fields and not place:
             self.add(f"{path}.fields", "every field is derived; one at least must be stored")
 
+    def _read_tables(self) -> None:
+        """Gives entities the rows of their tables."""
+        places: dict[str, dict[str, int]] = {}
+        for name, spec in self.spec.entities.items():
+            places[name] = {row[KEY]: number for number, row in enumerate(spec.table) if KEY in row}
+        for name, entity in self.entities.items():
+            reader = CellReader(self.head.today, places)
+            entity.table = tuple(reader.row(entity, row) for row in self.spec.entities[name].table)
+            for problem in reader.problems:
+                self.add(f"entities.{name}.{problem}", reader.problems[problem])
+
     def _plural(self, noun: Words) -> str:
         return plural_of(noun.en) if "en" in self.spec.languages else noun.zh
 
@@ -116,6 +130,9 @@ class _Resolver:
             salt = f"{self.head.domain}/{entity}/{key}"
             names = field.values or (names_of(field.list, self.spec.entities[entity].rows, salt) if field.list is not None else ())
             known = {words.en: words for words in map(self._spoken, names)}
+            known |= {row[key]: Words(en=row[key], zh=row[key]) for row in self.spec.entities[entity].table if row.get(key)}
+            if not known:
+                self.add(f"entities.{entity}.fields.{key}", schema.ONE_SOURCE)
             return OpenWords(known) if field.open else known
         return {}
 
@@ -259,7 +276,7 @@ class _Resolver:
 
     def _check_size(self, domain: Domain) -> None:
         self._check_names_of_tools(domain)
-        if not self.head.combined:
+        if not self.head.combined or any(entity.table for entity in self.entities.values()):
             return
         if len(self.entities) < spec_schema.MIN_ENTITIES:
             self.add("entities", f"{len(self.entities)} of them; a business needs at least {spec_schema.MIN_ENTITIES}", FOLLOWS)

@@ -235,6 +235,9 @@ class FlagField(_RowField):
     want: Phrase | None = None
 
 
+ONE_SOURCE = "give either `list` (person, city, company, street) or `values`"
+
+
 class NameField(_RowField):
     """A proper name, from a built-in list or from `values`; rows have different names while there are enough.
 
@@ -248,8 +251,8 @@ class NameField(_RowField):
 
     @model_validator(mode="after")
     def _has_one_source(self) -> NameField:
-        if (self.list is None) == (not self.values):
-            raise ValueError("give either `list` (person, city, company, street) or `values`")
+        if self.list is not None and self.values:
+            raise ValueError(ONE_SOURCE)
         if any(len({words[language] for words in self.values}) < len(self.values) for language in ("en", "zh")):
             raise ValueError("values: two names are the same")
         return self

@@ -126,6 +126,7 @@ class EntitySpec(Strict):
     tools: the reading tools.
     called: the field that tells rows of one owner apart ("my savings account").
     group: the server of its tools.
+    table: rows of a table of the user's own, from which a fresh world has some (`tables/inline.py`); fields without a cell are drawn.
     """
 
     noun: Phrase
@@ -138,12 +139,15 @@ class EntitySpec(Strict):
     tools: Annotated[ReadingTools, BeforeValidator(_as_mapping)] = ReadingTools(get=GetTool(), search=SearchTool())
     called: Key | None = None
     group: Key | None = None
+    table: tuple[dict[str, str], ...] = ()
     fields: dict[str, Any] = Field(default_factory=dict, max_length=MAX_FIELDS)
 
     @model_validator(mode="after")
     def _ids_suffice(self) -> EntitySpec:
         if self.rows > 10 ** self.id.count("#"):
             raise ValueError(f"rows: {self.rows} rows need a longer id than {self.id}")
+        if self.table and self.rows > len(self.table):
+            raise ValueError(f"rows: the table has {len(self.table)} that can be used")
         return self
 
 

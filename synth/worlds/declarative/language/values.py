@@ -19,7 +19,7 @@ from storage.records import Language
 from synth.worlds.declarative.languages import BOTH, IN_BOTH, LANGUAGE_NAMES, SEPARATOR, check_chinese, check_english
 
 _KEY = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
-_RESERVED = frozenset({
+RESERVED = frozenset({
     "and", "or", "not", "if", "else", "in", "is", "true", "false", "none", "today", "lambda", "for", "self", "id", "total", "rows", "error",
 })  # fmt: skip
 FUNCTIONS = frozenset({"days_until", "days_since", "min", "max", "round", "abs", "count"})
@@ -29,7 +29,7 @@ def check_key(text: str) -> str:
     """A name that expressions can use; raises ValueError."""
     if not _KEY.fullmatch(text):
         raise ValueError("a name is lower case, letters, digits and single underscores, e.g. due_date")
-    if text in _RESERVED | FUNCTIONS:
+    if text in RESERVED | FUNCTIONS:
         raise ValueError(f"{text!r} means something in expressions; take another name")
     return text
 

@@ -52,11 +52,14 @@ def give_rows(entity: Entity, rows: dict[str, Row], descriptions: Sequence[Mappi
         conditions = conditions_of(entity, description)
         rng = random.Random(f"{seed}/{canonical_json(dict(description))}")
         order = rng.sample(entity.ids, len(entity.ids))
-        key = next((each for each in order if each not in taken), None)
-        if key is None:
+        free = [each for each in order if each not in taken]
+        if not free:
             break
+        key = next((each for each in free if entity.table and _fits(listed[each], conditions)), free[0])
         taken.add(key)
         freed = {each.field.name: listed[key][each.field.place] for each in conditions}
+        if not _fits(listed[key], conditions):
+            _take_from_table(entity, listed[key], conditions, rng)
         _fit(listed[key], conditions, rng)
         for other in order:
             if other not in taken and _fits(listed[other], conditions):
@@ -95,6 +98,17 @@ def _fit(row: list[Any], conditions: Sequence[Condition], rng: random.Random) ->
             fitting = [each.value] if each.field.filter in ("equal", "only") else [*filter(each.passes, _values(each.field))]
             if fitting:
                 row[each.field.place] = rng.choice(fitting)
+
+
+def _take_from_table(entity: Entity, row: list[Any], conditions: Sequence[Condition], rng: random.Random) -> None:
+    """Gives a row the cells of one of the table's rows that fit, if there is one; references stay, as not all rows are in a world."""
+    known = [cells for cells in entity.table if all(cells[each.field.place] is not None for each in conditions)]
+    fitting = [cells for cells in known if _fits(cells, conditions)]
+    if fitting:
+        cells = rng.choice(fitting)
+        for each in entity.stored:
+            if cells[each.place] is not None and each.type.kind != "ref":
+                row[each.place] = cells[each.place]
 
 
 def _break_one(row: list[Any], conditions: Sequence[Condition], preferred: Mapping[str, Any], rng: random.Random) -> None:

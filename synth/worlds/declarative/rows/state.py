@@ -78,7 +78,11 @@ class FreshState:
     def _rows(self, entity: Entity) -> dict[str, Row]:
         rng = random.Random(f"{self.domain.digest}/{self.seed}/{entity.number}")
         columns: list[Sequence[Any]] = []
+        listed = [entity.table[at] for at in self._picked(entity)]
         for each in entity.stored:
+            if listed and listed[0][each.place] is not None:
+                columns.append(self._table_column(each, [row[each.place] for row in listed]))
+                continue
             within = getattr(each.spec, "within", None)
             if within is None:
                 columns.append(_column(each, self.domain, len(entity.ids), rng))
@@ -98,6 +102,19 @@ class FreshState:
                 row[place] = run(self, row)
             rows[key] = tuple(row)
         return rows
+
+    def _picked(self, entity: Entity) -> Sequence[int]:
+        """The numbers of the rows of its table that a world has, in the order of its ids; none without a table."""
+        rng = random.Random(f"{self.domain.digest}/{self.seed}/{entity.number}/table")
+        return rng.sample(range(len(entity.table)), len(entity.ids)) if entity.table else ()
+
+    def _table_column(self, field: Field, cells: Sequence[Any]) -> Sequence[Any]:
+        """A column of a table, with ids for references."""
+        if field.type.kind != "ref":
+            return cells
+        other = self.domain.entities[field.type.entity]
+        ids = dict(zip(self._picked(other), other.ids, strict=True))
+        return [ids[cell] for cell in cells]
 
     def _grouped_column(self, field: Field, groups: Sequence[Any], rng: random.Random) -> Sequence[Any]:
         """The first values of a field whose values differ within a group of rows. groups: the group of each row."""

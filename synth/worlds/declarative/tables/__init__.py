@@ -1,0 +1,1 @@
+"""Tables of the user's own as the rows of a world."""

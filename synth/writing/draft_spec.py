@@ -1,0 +1,398 @@
+"""Drafts a spec from tables: entities, kinds of fields, keys and references, and a job that finds a row and tells what is asked of it.
+
+One idea: what a table can say is taken from its cells (a column with few values is a choice, one whose cells are keys of another table is a
+reference); what it cannot say is marked `# ?` for the author: nouns, labels, what is common and what is cheap. The draft compiles.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+
+import polars as pl
+
+from storage.errors import BadInput
+from storage.records import Language
+from synth.text.claims import has_chinese
+from synth.worlds.declarative.language.spec_schema import MAX_ENTITIES, MAX_FIELDS
+from synth.worlds.declarative.language.values import FUNCTIONS, RESERVED
+from synth.worlds.declarative.tables.inline import USUAL_ROWS, iso_date, number_text, split
+from synth.worlds.declarative.tables.read_table import cells_of, read_table, tables_in
+
+_FEW, _MOST_FLAGS, _MOST_FILTERS, _MOST_ASKED = 24, 6, 7, 5
+_LONGEST_NAME, _MOST_DAYS = 60, 3650
+_NEARLY_ALL = 0.95
+_PRICES = re.compile(r"price|cost|fare|fee|rent|amount|budget|价|费|消费|票")
+_NAMES = re.compile(r"name|title|名称|名字|^名$")
+_KEYS = re.compile(r"(?:^|_)(?:id|key|code|number|no)$|编号|代码", re.IGNORECASE)
+_CLOCK = re.compile(r"([01]?\d|2[0-3]):[0-5]\d(:\d\d)?")
+_NUMBER = re.compile(r"[^\d-]{0,3}-?\d[\d,]*(\.\d+)?[^\d]{0,4}")
+_TRUTH = frozenset({"true", "false", "yes", "no", "y", "n", "是", "否", "有", "无"})
+_COMMON_KEYS: Mapping[str, str] = {
+    **{"名称": "name", "地址": "address", "地铁": "metro", "电话": "phone", "评分": "rating", "价格": "price", "门票": "ticket"},
+    **{"人均消费": "price_per_person", "游玩时间": "duration", "类型": "kind", "推荐菜": "dish", "营业时间": "hours", "日期": "day"},
+    **{"时间": "time", "城市": "city", "区域": "district", "品牌": "brand", "颜色": "colour", "库存": "stock", "状态": "status"},
+    **{"编号": "code", "作者": "author"},
+}
+"""Chinese names of columns, as names of fields."""
+_NOUNS: Mapping[str, str] = {
+    **{"restaurant": "餐馆", "hotel": "酒店", "attraction": "景点", "shop": "商店", "product": "商品", "book": "图书", "film": "电影"},
+    **{"movie": "电影", "course": "课程", "flight": "航班", "train": "车次", "doctor": "医生", "hospital": "医院", "museum": "博物馆"},
+    **{"song": "歌曲", "house": "房屋", "car": "汽车", "event": "活动", "order": "订单", "customer": "客户", "metro": "地铁站"},
+    **{"taxi": "出租车"},
+}
+"""Names of tables, as Chinese nouns."""
+_ANY_NOUN = "条目"
+_PLAIN = re.compile(r"[^\W\d_][\w ./()-]*")
+
+
+@dataclass
+class _Column:
+    """A column of a table and the field that it becomes.
+
+    name: of the field. source: of the column, or of the column and the value that a list has.
+    keys: of the field, type first. use: how a job uses it: equal, max, min, flag, or not at all.
+    """
+
+    name: str
+    source: str | tuple[str, str]
+    label: str
+    keys: dict[str, object]
+    use: str = ""
+
+
+@dataclass
+class _Table:
+    """A table and the entity that it becomes."""
+
+    name: str
+    file: str
+    table: str | None
+    rows: pl.DataFrame
+    key: str | None = None
+    columns: list[_Column] = field(default_factory=list)
+
+
+def draft_spec(files: Sequence[Path], out: Path) -> str:
+    """The text of a spec with an entity for each table.
+
+    Args:
+        files: tables, or databases with tables.
+        out: where the spec will be; paths of tables are relative to it.
+
+    Raises:
+        BadInput: a table cannot be read, has no column of names, or there are too many.
+    """
+    tables = list(_read(files, out))
+    if len(tables) > MAX_ENTITIES:
+        raise BadInput(f"{len(tables)} tables; a spec has {MAX_ENTITIES} entities at most. Name some")
+    texts = [cell for table in tables for column in table.rows for cell in cells_of(column)[:50] if cell]
+    language: Language = "zh" if sum(map(has_chinese, texts)) > len(texts) / 4 else "en"
+    today = _today(tables)
+    for table in tables:
+        table.key = _key_of(table.rows)
+    for table in tables:
+        table.columns = _columns(table, tables, language, today)
+        if not any(column.keys["type"] == "name" for column in table.columns):
+            raise BadInput(f"{table.file}: no column has names by which people ask for a row; add one")
+    return "\n".join([*_head(out, tables, language, today), *_entities(tables, language), *_jobs(tables, language)]) + "\n"
+
+
+def _read(files: Sequence[Path], out: Path) -> Iterator[_Table]:
+    used = set[str]()
+    for path in files:
+        named: list[str | None] = [*tables_in(path)] or [None]
+        for table in named:
+            name = _free(_key_text(table or path.stem) or "row", used)
+            try:
+                shown = str(path.resolve().relative_to(out.resolve().parent))
+            except ValueError:
+                shown = str(path.resolve())
+            yield _Table(name, shown, table, read_table(path, table))
+
+
+def _today(tables: Sequence[_Table]) -> date | None:
+    """The middle of the dates of all tables; None without dates."""
+    columns = [_full(column) for table in tables for column in table.rows]
+    days = sorted(day for cells in columns if _share(cells, iso_date) for day in map(iso_date, cells) if day)
+    return date.fromisoformat(days[len(days) // 2]) if days else None
+
+
+def _key_of(rows: pl.DataFrame) -> str | None:
+    """The column by which other tables refer to a row: unique, and called so; else a unique one with names."""
+    unique = [name for name in rows.columns if len(set(_full(rows[name]))) == rows.height]
+    return next((name for name in unique if _KEYS.search(name)), next((name for name in unique if _NAMES.search(name.lower())), None))
+
+
+# ---- columns --------------------------------------------------------------------------------------------------------------------
+
+
+def _columns(table: _Table, tables: Sequence[_Table], language: Language, today: date | None) -> list[_Column]:
+    used = {other.name for other in tables}
+    columns: list[_Column] = []
+    for name in table.rows.columns:
+        parent = next((other for other in tables if other is not table and _refers(table.rows[name], other)), None)
+        if parent is not None and parent.name not in {column.name for column in columns}:
+            columns.append(_Column(parent.name, name, name, {"type": "ref", "to": parent.name}))
+        elif not (name == table.key and _KEYS.search(name)):
+            columns += _typed(table.rows[name], used, tables, language, today)
+    columns.sort(key=lambda column: column.keys["type"] != "name" or not _NAMES.search(str(column.source).lower()))
+    return columns[:MAX_FIELDS]
+
+
+def _refers(column: pl.Series, parent: _Table) -> bool:
+    if parent.key is None or isinstance(column.dtype, pl.List):
+        return False
+    keys, cells = set(_full(parent.rows[parent.key])), _full(column)
+    return bool(cells) and not set(cells) >= keys and sum(cell in keys for cell in cells) >= _NEARLY_ALL * len(cells)
+
+
+def _lists_rows(parts: Sequence[Sequence[str]], tables: Sequence[_Table]) -> bool:
+    """Whether a column lists rows of a table, as things near by."""
+    every = [part for each in parts for part in each]
+    known = {cell for table in tables if table.key is not None for cell in _full(table.rows[table.key])}
+    return sum(part in known for part in every) > len(every) / 3
+
+
+def _typed(column: pl.Series, used: set[str], tables: Sequence[_Table], language: Language, today: date | None) -> list[_Column]:
+    """The fields of a column; none for one that nothing can be made of."""
+    cells, name, label = _full(column), _key_text(column.name) or "field", _label(column.name)
+    if not cells:
+        return []
+    parts = _parts(column)
+    if parts is not None:
+        return [] if _lists_rows(parts, tables) else _listed(column, parts, used, language)
+    single = _Column("", column.name, label, {})
+    distinct = set(cells)
+    if {cell.casefold() for cell in distinct} <= _TRUTH:
+        single.keys, single.use = {"type": "flag", "want": f"with {label}" if language == "en" else f"有{label}的"}, "flag"
+    elif _share(cells, iso_date):
+        assert today is not None
+        days = [(date.fromisoformat(day) - today).days for day in map(iso_date, cells) if day]
+        if max(map(abs, days)) > _MOST_DAYS:
+            return []
+        single.keys = {"type": "date", "from": min(days), "to": max(*days, min(days) + 1)}
+    elif _share(cells, _CLOCK.fullmatch):
+        single.keys = {"type": "time", "from": "00:00", "to": "23:30", "step": 5}
+    elif _share(cells, _NUMBER.fullmatch) and not _KEYS.search(column.name) and max(map(len, cells)) < 12:
+        single.keys, single.use = _numeric(column.name, cells)
+    elif len(distinct) <= _FEW and len(distinct) < len(cells) / 2:
+        values = dict(zip(_choice_keys(sorted(distinct)), sorted(distinct), strict=True))
+        if len(values) < 2:
+            return []
+        single.keys, single.use = {"type": "choice", "values": values}, "equal"
+    elif max(map(len, cells)) <= _LONGEST_NAME and not any("://" in cell for cell in cells):
+        is_title = len(distinct) == len(cells) and bool(_NAMES.search(column.name.lower()))
+        is_sought = is_title or 1 < len(distinct) < len(cells) * 0.7
+        single.keys, single.use = {"type": "name", "open": "true"}, "equal" if is_sought else ""
+    else:
+        return []
+    single.name = _free(name, used)
+    return [single]
+
+
+def _numeric(name: str, cells: Sequence[str]) -> tuple[dict[str, object], str]:
+    numbers = [float(text) for text in (number_text(cell, is_whole=False) for cell in cells) if text is not None]
+    is_whole = all(number.is_integer() for number in numbers)
+    low, high = (math.floor(min(numbers)), max(math.ceil(max(numbers)), math.floor(min(numbers)) + 1))
+    if _PRICES.search(name.lower()):
+        return {"type": "money", "min": low, "max": high}, "max"
+    kind = "integer" if is_whole else "number"
+    return {"type": kind, "min": low, "max": high, **({} if is_whole else {"step": 0.1}), "filter": "min"}, "min"
+
+
+def _parts(column: pl.Series) -> list[list[str]] | None:
+    """The parts of each cell of a column that lists something; None for one that does not."""
+    if isinstance(column.dtype, pl.List):
+        return [list(cell) for cell in column if cell is not None and len(cell)]
+    cells = _full(column)
+    parts = [split(cell) for cell in cells]
+    shared = Counter(part for each in parts for part in set(each))
+    is_list = sum(len(each) > 1 for each in parts) > len(parts) / 2 and len(shared) < sum(map(len, parts)) / 3
+    return parts if is_list and max(map(len, shared), default=0) <= _LONGEST_NAME else None
+
+
+def _listed(column: pl.Series, parts: Sequence[Sequence[str]], used: set[str], language: Language) -> list[_Column]:
+    """Flags for what many cells list; where few share anything, a name: the first part."""
+    shares = Counter(part for each in parts for part in set(each))
+    common = [part for part, count in shares.most_common(_MOST_FLAGS) if count >= 0.1 * len(parts)]
+    name, label = _key_text(column.name) or "field", _label(column.name)
+    if len(shares) > 8 * len(parts) ** 0.5 or not common:
+        return [_Column(_free(name, used), column.name, label, {"type": "name", "open": "true"}, "equal")]
+    flags = []
+    for part in common:
+        want = f"with {part}" if language == "en" else f"有{part}的"
+        flags.append(_Column(_free(_key_text(part) or name, used), (column.name, part), part, {"type": "flag", "want": want}, "flag"))
+    return flags
+
+
+def _full(column: pl.Series) -> list[str]:
+    return [cell for cell in cells_of(column) if cell is not None]
+
+
+def _share(cells: Sequence[str | None], test: object) -> bool:
+    """Whether nearly all of the cells pass."""
+    assert callable(test)
+    full = [cell for cell in cells if cell is not None]
+    return bool(full) and sum(bool(test(cell)) for cell in full) >= _NEARLY_ALL * len(full)
+
+
+def _key_text(text: str) -> str:
+    """A text as a name of the language; empty for one without Latin letters."""
+    text = _COMMON_KEYS.get(text, next((key for word, key in _COMMON_KEYS.items() if text.endswith(word)), text))
+    key = re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:30].strip("_")
+    key = f"n_{key}" if key[:1].isdigit() else key
+    return f"{key}_value" if key in RESERVED | FUNCTIONS else key
+
+
+def _free(name: str, used: set[str]) -> str:
+    free, number = name, 2
+    while free in used:
+        free, number = f"{name}_{number}", number + 1
+    used.add(free)
+    return free
+
+
+def _choice_keys(values: Sequence[str]) -> list[str]:
+    used = set[str]()
+    return [_free(_key_text(value) or "value", used) for value in values]
+
+
+def _label(text: str) -> str:
+    return re.sub(r"[\[\]{}]|\s*/\s*", " ", text.replace("_", " ")).strip().lower()
+
+
+# ---- the text -------------------------------------------------------------------------------------------------------------------
+
+
+def _head(out: Path, tables: Sequence[_Table], language: Language, today: date | None) -> list[str]:
+    about = {"en": f"a service that knows {', '.join(table.name.replace('_', ' ') + 's' for table in tables)}", "zh": "一家信息服务"}[
+        language
+    ]
+    lines = [
+        f"# Drafted from {', '.join(dict.fromkeys(table.file for table in tables))}. Lines with `# ?` are guesses: mend them, then",
+        f"#   headrace worlds check {out.name}   and   headrace worlds try {out.name}",
+        f"domain: {_key_text(out.stem) or 'mine'}",
+        f"about: {_quoted(about)}  # ?",
+        f"languages: [{language}]",
+        f"currency: {'yuan' if language == 'zh' else 'dollars'}  # ?",
+    ]
+    return [*lines, f"today: {today}"] if today is not None else lines
+
+
+def _noun(table: _Table, language: Language) -> str:
+    english = table.name.replace("_", " ")
+    return english if language == "en" else _NOUNS.get(english.rstrip("s"), _ANY_NOUN + english.upper())
+
+
+def _entities(tables: Sequence[_Table], language: Language) -> Iterator[str]:
+    yield from ("", "entities:")
+    prefixes = set[str]()
+    for table in tables:
+        prefix = next(
+            letters for letters in (table.name[:1], table.name[:2].replace("_", "x"), *map("".join, _letters())) if letters not in prefixes
+        )
+        prefixes.add(prefix)
+        yield f"  {table.name}:"
+        yield f"    noun: {_quoted(_noun(table, language))}  # ?"
+        yield f"    id: {prefix}###"
+        yield f"    rows: {min(USUAL_ROWS, table.rows.height)}"
+        yield from _source(table)
+        yield "    fields:"
+        for column in table.columns:
+            keys = {**column.keys, **({} if column.keys["type"] == "ref" else {"label": column.label})}
+            yield f"      {column.name}: {_flow(keys)}"
+
+
+def _letters() -> Iterator[tuple[str, str]]:
+    return ((first, second) for first in "abcdefghijklmnopqrstuvwxyz" for second in "abcdefghijklmnopqrstuvwxyz")
+
+
+def _source(table: _Table) -> Iterator[str]:
+    yield "    rows_from:"
+    yield f"      file: {_quoted(table.file)}"
+    if table.table is not None:
+        yield f"      table: {_quoted(table.table)}"
+    if table.key is not None:
+        yield f"      key: {_quoted(table.key)}"
+    yield "      columns:"
+    for column in table.columns:
+        source = column.source if isinstance(column.source, str) else _flow({"column": column.source[0], "has": column.source[1]})
+        yield f"        {column.name}: {_quoted(source) if isinstance(column.source, str) else source}"
+
+
+def _jobs(tables: Sequence[_Table], language: Language) -> Iterator[str]:
+    """A job for each table: finds a row by what is said of it, and tells its name and what is asked of it."""
+    kinds, jobs = dict[str, Mapping[str, object]](), list[str]()
+    for table in tables:
+        told = next(column for column in table.columns if column.keys["type"] == "name")
+        filters = sorted((column for column in table.columns if column.use), key=lambda column: _rank(column, told))[:_MOST_FILTERS]
+        asked = [each for each in table.columns if each is not told and each.keys["type"] not in ("ref", "flag")][:_MOST_ASKED]
+        slots, where, tells, says = {}, {}, list[str](), ""
+        for column in filters:
+            kind = f"{table.name}_{column.name}"
+            kinds[kind] = _kind(table, column)
+            slots[column.name] = kind
+            where[f"{column.use}_{column.name}" if column.use in ("max", "min") else column.name] = column.name
+            says += _filter_words(column, language)
+        for column in asked:
+            kinds[f"{table.name}_ask_{column.name}"] = {"type": "mark", "words": column.label}
+            slots[f"ask_{column.name}"] = f"{table.name}_ask_{column.name}"
+            words = f"Its {column.label} is {{value}}." if language == "en" else f"{column.label}是{{value}}。"
+            tells.append(f"      - {_flow({'tell': f'{table.name}.{column.name}', 'if': f'ask_{column.name}', 'words': words})}")
+            says += f"[, its {{ask_{column.name}}}]" if language == "en" else f"[，{{ask_{column.name}}}是什么]"
+        found = "{value} fits." if language == "en" else "推荐{value}。"
+        noun = _noun(table, language)
+        jobs += [
+            f"  suggest_{table.name}:",
+            f"    leaf: {table.name}.suggest",
+            f"    slots: {_flow(slots)}",
+            f"    optional: [{', '.join(slots)}]",
+            "    steps:",
+            f"      - {_flow({'search': table.name, 'where': where})}",
+            f"      - {_flow({'tell': f'{table.name}.{told.name}', 'words': found})}",
+            *tells,
+            "    says:  # ? how people ask for it",
+            *(f"      - {_quoted(text + says)}" for text in _openings(noun, language)),
+        ]  # fmt: skip
+    yield from ("", "actions: {}", "", "kinds:", *(f"  {name}: {_flow(keys)}" for name, keys in kinds.items()), "", "intents:", *jobs)
+
+
+def _rank(column: _Column, told: _Column) -> int:
+    """The place of a filter among those of a job, which has room for a few."""
+    return 0 if column is told else 1 + ("choice", "money", "number", "integer", "name", "flag").index(str(column.keys["type"]))
+
+
+def _openings(noun: str, language: Language) -> tuple[str, ...]:
+    return (f"find me a {noun}", f"I am looking for a {noun}") if language == "en" else (f"帮我找一个{noun}", f"我想找{noun}")
+
+
+def _filter_words(column: _Column, language: Language) -> str:
+    place = f"{{{column.name}}}"
+    if column.use == "flag":
+        return f"[ {place}]" if language == "en" else f"[，{place}]"
+    bound = {"en": {"max": "of at most ", "min": "of at least "}, "zh": {"max": "不超过", "min": "至少"}}[language].get(column.use, "")
+    return f"[ with {column.label} {bound}{place}]" if language == "en" else f"[，{column.label}{bound}{place}]"
+
+
+def _kind(table: _Table, column: _Column) -> dict[str, object]:
+    if column.use == "flag":
+        return {"type": "mark", "words": str(column.keys["want"])}
+    if column.use == "equal":
+        return {"type": "choice", "like": f"{table.name}.{column.name}"}
+    return {key: value for key, value in column.keys.items() if key in ("type", "min", "max", "step", "unit")}
+
+
+def _flow(values: Mapping[str, object]) -> str:
+    parts = (f"{key}: {_flow(each) if isinstance(each, Mapping) else _quoted(str(each))}" for key, each in values.items())
+    return "{" + ", ".join(parts) + "}"
+
+
+def _quoted(text: str) -> str:
+    return text if _PLAIN.fullmatch(text) or re.fullmatch(r"-?\d+(\.\d+)?", text) else json.dumps(text, ensure_ascii=False)
