@@ -135,9 +135,9 @@ def _key_of(rows: pl.DataFrame) -> str | None:
 
 def _columns(table: _Table, tables: Sequence[_Table], language: Language, today: date | None) -> list[_Column]:
     used = {other.name for other in tables}
-    columns: list[_Column] = []
+    columns, others = list[_Column](), [other for other in tables if other is not table]
     for name in table.rows.columns:
-        parent = next((other for other in tables if other is not table and _refers(table.rows[name], other)), None)
+        parent = next((each for each in others if name != table.key and _refers(table.rows[name], each)), None)
         if parent is not None and parent.name not in {column.name for column in columns}:
             columns.append(_Column(parent.name, name, name, {"type": "ref", "to": parent.name}))
         elif not (name == table.key and _KEYS.search(name)):
@@ -150,7 +150,7 @@ def _refers(column: pl.Series, parent: _Table) -> bool:
     if parent.key is None or isinstance(column.dtype, pl.List):
         return False
     keys, cells = set(_full(parent.rows[parent.key])), _full(column)
-    return bool(cells) and not set(cells) >= keys and sum(cell in keys for cell in cells) >= _NEARLY_ALL * len(cells)
+    return bool(cells) and sum(cell in keys for cell in cells) >= _NEARLY_ALL * len(cells)
 
 
 def _lists_rows(parts: Sequence[Sequence[str]], tables: Sequence[_Table]) -> bool:

@@ -19,7 +19,7 @@ SEPARATOR = " / "
 """Between the English and the Chinese half of words."""
 IN_BOTH = "write it in both languages, as: english / 中文, or say `languages: [en]` at the top for a world of English alone"
 
-TABLE = "table"
+TABLE = "rows_from"
 """The key of rows of a table, which are in any language."""
 _PLACEHOLDER = re.compile(r"\{[^{}]*\}|https?://\S+|\S+@\S+")
 _UNTRANSLATED = re.compile(r"(?!\d+(\.\d+)?$)[^a-z()]+")

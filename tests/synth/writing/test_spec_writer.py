@@ -407,6 +407,6 @@ def test_the_prompt_names_every_key_of_the_language() -> None:
         spec_schema.Info,
     ]
     models += [spec_schema.Naming, *schema.FIELD_TYPES.values(), *schema.PARAM_TYPES.values()]
-    keys = {info.alias or name for model in models for name, info in model.model_fields.items()} - {"table"}  # of the user's own files
+    keys = {info.alias or name for model in models for name, info in model.model_fields.items()} - {"rows_from"}  # of the user's own files
     missing = {key for key in {*keys, *schema.FIELD_TYPES} if f"`{key}`" not in system and f"{key}:" not in system}
     assert not missing

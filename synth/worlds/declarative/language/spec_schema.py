@@ -139,7 +139,7 @@ class EntitySpec(Strict):
     tools: Annotated[ReadingTools, BeforeValidator(_as_mapping)] = ReadingTools(get=GetTool(), search=SearchTool())
     called: Key | None = None
     group: Key | None = None
-    table: tuple[dict[str, str], ...] = ()
+    table: tuple[dict[str, str], ...] = Field(default=(), alias="rows_from")
     fields: dict[str, Any] = Field(default_factory=dict, max_length=MAX_FIELDS)
 
     @model_validator(mode="after")

@@ -19,6 +19,7 @@ from storage.errors import BadInput
 from synth.worlds.declarative.language.problems import Problem, SpecError, nearest
 from synth.worlds.declarative.tables.read_table import cells_of, read_table
 
+ROWS_FROM = "rows_from"
 MOST_ROWS, USUAL_ROWS = 900, 200
 """Rows of a table that a spec keeps, and rows in a world where the spec does not say how many."""
 KEY = "."
@@ -33,7 +34,7 @@ Raw = dict[str, Any]
 
 
 def inline_tables(raw: Any, folder: Path, where: str = "") -> Any:
-    """A spec's values with `table` in place of each `rows_from`. folder: from which paths of tables start.
+    """A spec's values with rows in place of the file that each `rows_from` names. folder: from which paths of tables start.
 
     Raises:
         SpecError: with all problems of the tables.
@@ -41,7 +42,7 @@ def inline_tables(raw: Any, folder: Path, where: str = "") -> Any:
     entities = raw.get("entities") if isinstance(raw, Mapping) else None
     named = {
         name: entity for name, entity in (entities if isinstance(entities, Mapping) else {}).items()
-        if isinstance(entity, Mapping) and "rows_from" in entity
+        if isinstance(entity, Mapping) and isinstance(entity.get(ROWS_FROM), (str, Mapping))
     }  # fmt: skip
     if not named:
         return raw
@@ -61,9 +62,9 @@ def inline_tables(raw: Any, folder: Path, where: str = "") -> Any:
 
 
 def _with_rows(entity: Mapping[str, Any], table: list[Raw], *, is_whole: bool) -> Raw:
-    rest = {key: value for key, value in entity.items() if key != "rows_from"}
+    rest = {key: value for key, value in entity.items() if key != ROWS_FROM}
     rows = str(len(table)) if is_whole else rest.get("rows", str(min(len(table), USUAL_ROWS)))
-    return {**rest, "rows": rows, "table": table}
+    return {**rest, "rows": rows, ROWS_FROM: table}
 
 
 def _refs(entity: Mapping[str, Any]) -> dict[str, str]:
@@ -88,7 +89,7 @@ def _parents_first(entities: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def _rows(entity: Mapping[str, Any], folder: Path, parents: Mapping[str, list[Raw]]) -> list[Raw]:
-    source = entity["rows_from"]
+    source = entity[ROWS_FROM]
     source = {"file": source} if isinstance(source, str) else source
     if not isinstance(source, Mapping) or "file" not in source or set(source) - set(_KEYS):
         raise BadInput(f"write a file, or keys and values of {', '.join(_KEYS)}")

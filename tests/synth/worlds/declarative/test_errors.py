@@ -187,7 +187,8 @@ def test_all_problems_are_told_at_once() -> None:
     structure = problems(break_much)
     assert structure == [
         "entities.tool.fields.fee.min: 'fifty' is not a whole number; write digits, e.g. 30",
-        "entities.loan.colour: unknown key; there are called, fields, group, grows, id, measure, noun, person, plural, rows, tools",
+        "entities.loan.colour: unknown key; there are called, fields, group, grows, id, measure, noun, person, plural, rows, "
+        "rows_from, tools",
     ]
     rest = problems(lambda raw: [change(raw) for change, _ in GOLDEN[:3]])
     assert rest == [GOLDEN[1][1], GOLDEN[0][1], GOLDEN[2][1]]
