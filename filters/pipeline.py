@@ -22,7 +22,6 @@ from filters.step import BatchStep, Step, SurveyStep, WholeStep
 from filters.steps import (
     combination_counts,
     exact,
-    ground_frames,
     ingest,
     label_leaf,
     mask_values,
@@ -35,6 +34,7 @@ from filters.steps import (
     tool_load,
 )
 from filters.steps.quality import QualityConfig
+from filters.steps.reading import ground_frames
 from filters.steps.rules import RulesConfig
 from filters.steps.selection import admit, contamination, coverage, encode, pool, rank_topics, semantic, tool_match
 from filters.steps.selection.contamination import ContaminationConfig

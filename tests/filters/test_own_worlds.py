@@ -136,3 +136,11 @@ def test_a_wrong_pattern_is_refused() -> None:
     for pattern, says in (("[", "no regular expression"), (".*", "matches an empty text")):
         with pytest.raises(ValueError, match=says):
             GroundConfig(id_patterns=(pattern,))
+
+
+def test_the_run_says_what_users_ask_for_that_no_tool_does(curated: tuple[Store, FunnelResult]) -> None:
+    """Given six kinds of requests to other businesses, then the largest groups of what is left are these, with an example each."""
+    (said,) = [note for note in curated[1].not_done if note.startswith("what your users ask for that no tool here does: ")]
+    kinds = ("card payment", "parcel", "pharmacy", "transfer", "gym membership", "insure")
+    assert sum(kind in said for kind in kinds) >= 4
+    assert said.count("“") >= 4 and "reservation b0" not in said

@@ -18,8 +18,8 @@ from filters.grounded_worlds import grounded_worlds
 from filters.grounding import ground, ground_model
 from filters.grounding.ground_model import GroundConfig
 from filters.step import BatchStep, Context, Setup, SurveyStep
-from filters.steps import read_requests
-from filters.steps.read_requests import FRAME
+from filters.steps.reading import read_requests, unserved
+from filters.steps.reading.read_requests import FRAME
 from storage.store import Store
 from synth.engines.base import Engine
 
@@ -122,4 +122,4 @@ GROUND_ASKED = BatchStep(
     function=_merge_readings,
     is_on=has_model,
 )
-STEPS = (PARSER, *read_requests.STEPS, MODEL, GROUND_ALONE, GROUND_READ, GROUND_ASKED)
+STEPS = (PARSER, *read_requests.STEPS, unserved.STEP, MODEL, GROUND_ALONE, GROUND_READ, GROUND_ASKED)

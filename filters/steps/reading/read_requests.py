@@ -25,6 +25,8 @@ from synth.worlds import WORLDS
 from synth.worlds.stored_worlds import worlds_frame
 
 GATE, READ = "gate", "read"
+WINDOW = 2_048
+"""Texts that are read at least; as many again while some of them are kept."""
 _VERSION = 1
 """Version of the part `worlds` that a run writes."""
 FRAME = ("world", "intent", "slots", "combination", "shape", "frame_id", "ungrounded", "unexplained", "read_by")
@@ -75,7 +77,13 @@ def _teach(rows: Iterable[pl.DataFrame], inputs: Inputs, _: object, context: Con
 
 def _read(rows: Iterable[pl.DataFrame], inputs: Inputs, _: object, context: Context) -> pl.DataFrame:
     best = log_reader.best_texts(rows, log_reader.gate_of(context.surveys[GATE]), inputs.config.max_read)
-    readings = _read_texts(best["text"].to_list(), inputs, context, READ)
+    readings = list[LogReading]()
+    for start in range(0, best.height, WINDOW):  # the most promising first, until a whole window gives nothing
+        read = _read_texts(best["text"][start : start + WINDOW].to_list(), inputs, context, READ)
+        readings += read
+        if not log_reader.are_sure(read, inputs.config.min_precision).any():
+            break
+    best = best.head(len(readings))
     kept = log_reader.are_sure(readings, inputs.config.min_precision)
     table = [_row(norm, reading) for norm, reading, is_kept in zip(best["norm"], readings, kept, strict=True) if is_kept]
     return pl.DataFrame(table, schema={**ground_model.READINGS, "confidence": pl.Float64, "reworded": pl.String})

@@ -1,0 +1,1 @@
+"""The steps that turn text into frames."""

@@ -1,0 +1,75 @@
+"""What users ask for that no tool of the worlds does: groups of requests that stayed without a frame, with their share and an example.
+
+One idea: a sample of these requests says it; the groups are topics (`filters/requests/topics.py`) with their own salient words as names.
+The step is on where a world of the user's own, or one without a lexicon, is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+import polars as pl
+
+from filters.frames.hash_join import key_of
+from filters.requests.greetings import is_small_talk
+from filters.requests.patterns import mask_values, patterns
+from filters.requests.topics import find_topics
+from filters.requests.unlike_others import is_unlike_others
+from filters.step import Context, Setup, SurveyStep
+from filters.steps.reading.read_requests import has_reader
+from filters.steps.selection.encode import encode_texts
+from synth.engines.encoder import EncoderConfig
+
+NAME = "unserved"
+SAMPLE = 3_000
+_SHOWN, _LONGEST = 6, 90
+SCHEMA = {"topic": pl.String, "share": pl.Float64, "rows": pl.UInt32, "example": pl.String}
+
+
+def survey(rows: Iterable[pl.DataFrame], encoder: EncoderConfig, _: object, context: Context) -> pl.DataFrame:
+    """The groups, largest first: topic, share of the requests without a frame, rows of the log (estimated), an example."""
+    sample, total = pl.DataFrame(schema={"norm": pl.String, "text": pl.String, "key_high": pl.UInt64}), 0
+    for piece in rows:
+        left = piece.filter(pl.col("ungrounded").is_not_null() & ~is_small_talk(pl.col("norm")))
+        total += left.height
+        sample = pl.concat([sample, left.select("norm", "text", key_of("norm")[0])]).sort("key_high", "norm").head(SAMPLE)
+    if sample.is_empty():
+        return pl.DataFrame(schema=SCHEMA)
+    asked = sample.with_columns(masked=mask_values(pl.col("norm")))
+    asked = asked.with_columns(pattern=patterns(asked["masked"], asked["text"]))
+    asked = asked.filter(pl.col("pattern") != "")
+    distinct = asked.unique("pattern", maintain_order=True)
+    topics, _vectors = find_topics(distinct["pattern"].to_list(), partial(encode_texts, config=encoder, context=context, name=NAME))
+    named = distinct.select("pattern", topic=pl.Series(topics, dtype=pl.String)).filter(~is_unlike_others(distinct["pattern"]))
+    grouped = asked.join(named, on="pattern", how="inner", maintain_order="left")
+    counted = grouped.group_by("topic").agg(count=pl.len(), example=pl.col("text").sort_by("key_high").first())
+    share = pl.col("count") / sample.height
+    return counted.sort("count", "topic", descending=[True, False]).select(
+        "topic", share=share, rows=(share * total).round().cast(pl.UInt32), example=pl.col("example").str.head(_LONGEST)
+    )
+
+
+def note(_: Any, groups: pl.DataFrame) -> str:
+    if groups.is_empty():
+        return "no request is left that no tool serves"
+    shown = (f"{row['topic']} (some {row['rows']:,} rows): “{row['example']}”" for row in groups.head(_SHOWN).to_dicts())
+    return "what your users ask for that no tool here does: " + "; ".join(shown)
+
+
+def _load(setup: Setup) -> EncoderConfig:
+    encoder: EncoderConfig = setup.config.encoder
+    return encoder
+
+
+STEP = SurveyStep(
+    name=NAME,
+    needs=("norm", "text", "ungrounded"),
+    load=_load,
+    made_by=lambda encoder: (encoder.model_dump_json(),),
+    function=survey,
+    note=note,
+    is_on=has_reader,
+    is_counted=False,
+)
