@@ -78,11 +78,20 @@ class FunnelResult:
     not_done: tuple[str, ...]
 
 
+class NotCommitted(Exception):
+    """A run that was to commit nothing is done; the next call commits what it found. notes: as of `FunnelResult.not_done`."""
+
+    def __init__(self, notes: tuple[str, ...]) -> None:
+        super().__init__("; ".join(notes))
+        self.notes = notes
+
+
 def curate(
     store: Store,
     sources: Sequence[str | Path],
     config: FunnelConfig,
     *,
+    commits: bool = True,
     steps: Sequence[Step] = STEPS,
     progress: Progress | None = None,
     executor: Executor | None = None,
@@ -90,12 +99,14 @@ def curate(
     """Runs the funnel over the files and commits the results.
 
     Args:
+        commits: False to run all steps and commit nothing.
         steps: the funnel's own by default.
         progress: called with the step, the number of its finished pieces, and their total.
         executor: runs pieces; by default, one thread of this process for each core.
 
     Raises:
         NothingNew: `only_new`, and an earlier run has read every file.
+        NotCommitted: not `commits`, and this run's results are not in the store.
         BadInput: see `ingest.inspect`; a step lacks a column (`check`). Nothing was written.
         HeadraceError: the disk is full, another process holds the store, a language model does not answer or its budget is spent. The next
             call continues from there.
@@ -108,7 +119,7 @@ def curate(
         if config.only_new:
             named = new_files(store, named, run)
         read = ingest.inspect(named, config.ingest, run)
-        return _Run(store, read, config, used, progress or (lambda *_: None), run, started).result()
+        return _Run(store, read, config, used, progress or (lambda *_: None), run, started).result(commits)
 
 
 def new_files(store: Store, locations: Sequence[str], executor: Executor) -> list[str]:
@@ -171,7 +182,7 @@ class _Run:
     def _made_by(self, steps: Sequence[Step]) -> list[list[str]]:
         return [[step.name, *step.made_by(self.inputs[step.name])] for step in steps]
 
-    def result(self) -> FunnelResult:
+    def result(self, commits: bool) -> FunnelResult:
         parts_of_steps = [part for step in self.steps for part in step.parts(self.inputs[step.name])]
         names = self._part_names()
         of_index = dict.fromkeys(("segments", "seen", "asked", "bands"), self.segment)
@@ -181,6 +192,8 @@ class _Run:
             runner = Runner(self.steps, self.inputs, self.context, self.pieces)
             runner.run()
             self.notes = runner.notes
+            if not commits:
+                raise NotCommitted(tuple(self.notes))
             written = [*self._write_rows(parts, runner), *self._write_segment(parts, runner), *self._write_results(parts, runner)]
         self.store.commit([*parts_of_steps, *(part for part in written if part)])
         self.work.clear()

@@ -28,17 +28,19 @@ def curate(
     config: Config = Config(),  # noqa: B008 (frozen)
     files: list[str] | None = None,
     ray: str | None = None,
+    preview: bool = False,
 ) -> dict[str, Any]:
     """Filter query files, commit every verdict, the kept queries and the admitted tasks, and write the report.
 
     config: as in a configuration file; section `curate` configures the flow.
     files: paths, patterns or URLs of Parquet, JSONL, CSV, TSV or text files; none: the generated haystack.
     ray: address of a Ray cluster, or `local`; None: threads of this process.
+    preview: run all steps, say what was read, and commit nothing; the next run commits it.
     """
     with work_on_store("curate", config.store):
         config = remember(settle_curation(recall(config), files or []), "curate")
         sources = files or [str(make_haystack(config).absolute())]
-        result = filter_queries(config, sources, ray)
+        result = filter_queries(config, sources, ray, preview)
         if result["run"] is None:
             return result
         steps = funnel_table(Store(config.store))
@@ -63,13 +65,15 @@ def make_haystack(config: Config) -> Path:
 
 
 @task(task_run_name="steps of the funnel", cache_policy=NO_CACHE)
-def filter_queries(config: Config, sources: list[str], ray: str | None = None) -> dict[str, Any]:
+def filter_queries(config: Config, sources: list[str], ray: str | None = None, preview: bool = False) -> dict[str, Any]:
     try:
         with ray_executor(ray) if ray else contextlib.nullcontext() as executor:
-            result = funnel.curate(Store(config.store), sources, config.curate, progress=report, executor=executor)
+            result = funnel.curate(Store(config.store), sources, config.curate, commits=not preview, progress=report, executor=executor)
     except funnel.NothingNew as nothing:
         print(nothing)
         return {"run": None, "kept": 0, "tasks": 0, "notes": [str(nothing)]}
+    except funnel.NotCommitted as found:
+        return {"run": None, "kept": 0, "tasks": 0, "notes": [*found.notes]}
     notes = [note for note in (result.shortfall, result.not_compared, *result.not_done) if note]
     for note in notes:
         print(note)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from multiprocessing import get_context
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -66,6 +68,10 @@ IdPatterns = Annotated[
         help="Identifiers as your users write them, beside those of the worlds, such as '#\\d+'; may be repeated.",
     ),
 ]
+Confirm = Annotated[
+    bool,
+    typer.Option("--confirm", help="Show three requests of each intent that was read, and wait for a yes before anything is committed."),
+]
 RayAddress = Annotated[
     str | None,
     typer.Option(
@@ -89,6 +95,7 @@ def curate(
     focus: FocusOn = None,
     world: ReadWorlds = None,
     id_pattern: IdPatterns = None,
+    confirm: Confirm = False,
     config: ConfigFile = None,
     store: StoreFolder = None,
     dry_run: DryRun = False,
@@ -113,6 +120,8 @@ def curate(
       headrace curate log.jsonl --grounded --keep 500 --store runs/mine/store
 
       headrace curate log.jsonl --world my.yaml --id-pattern '#[0-9]+' --store runs/mine/store
+
+      yes | headrace curate log.jsonl --world my.yaml --confirm --store runs/mine/store
     """
     with handle_errors(debug):
         from flows.config import for_curation, settle_curation
@@ -129,10 +138,10 @@ def curate(
             worlds=validation.resolve_worlds(world) if world else (),
             id_patterns=id_pattern or (),
         )
-        _run(settle_curation(settings, files or []), files or [], ray, dry_run, verbose)
+        _run(settle_curation(settings, files or []), files or [], ray, dry_run, verbose, confirm=confirm)
 
 
-def _run(settings: Config, files: list[str], ray: str | None, dry_run: bool, verbose: bool) -> None:
+def _run(settings: Config, files: list[str], ray: str | None, dry_run: bool, verbose: bool, *, confirm: bool) -> None:
     """Check the input of a curation, then run it or print its plan."""
     if not dry_run:
         validation.check_funnel_engines(settings)
@@ -152,4 +161,24 @@ def _run(settings: Config, files: list[str], ray: str | None, dry_run: bool, ver
         rows = None
     steps = ("curate",) if sources else ("haystack", "curate")
     keys = ("funnel", "difficulty")
-    run_or_plan("curate:curate", settings, dry_run, steps, keys, verbose=verbose, rows=rows, files=sources, ray=ray)
+    options: dict[str, Any] = {"verbose": verbose, "rows": rows, "files": sources, "ray": ray}
+    if confirm and not dry_run:
+        _preview(settings, steps, keys, options)
+        if not typer.confirm("Commit this?"):
+            print_text("nothing was committed; ground.min_precision decides how sure the reader must be")
+            return
+    run_or_plan("curate:curate", settings, dry_run, steps, keys, **options)
+
+
+def _preview(settings: Config, steps: tuple[str, ...], keys: tuple[str, ...], options: Mapping[str, Any]) -> None:
+    """Run all steps and commit nothing, in a process of its own: a process runs one flow."""
+    process = get_context("spawn").Process(target=_run_preview, args=(settings, steps, keys, options))
+    process.start()
+    process.join()
+    if process.exitcode:
+        raise typer.Exit(process.exitcode)
+
+
+def _run_preview(settings: Config, steps: tuple[str, ...], keys: tuple[str, ...], options: Mapping[str, Any]) -> None:
+    with handle_errors(debug=False):
+        run_or_plan("curate:curate", settings, False, steps, keys, **options, preview=True)

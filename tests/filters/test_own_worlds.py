@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from filters.funnel import FunnelConfig, FunnelResult, curate
+from filters.funnel import FunnelConfig, FunnelResult, NotCommitted, curate
 from filters.grounding.ground_model import GroundConfig
 from filters.steps.selection.coverage import CoverageConfig
 from storage.store import Store
@@ -144,3 +144,15 @@ def test_the_run_says_what_users_ask_for_that_no_tool_does(curated: tuple[Store,
     kinds = ("card payment", "parcel", "pharmacy", "transfer", "gym membership", "insure")
     assert sum(kind in said for kind in kinds) >= 4
     assert said.count("“") >= 4 and "reservation b0" not in said
+
+
+def test_a_run_that_commits_nothing_is_gone_on_with(
+    log: tuple[Path, list[str]], own_world: str, curated: tuple[Store, FunnelResult], tmp_path: Path
+) -> None:
+    store = Store(tmp_path / "store")
+    with pytest.raises(NotCommitted) as shown:
+        curate(store, [log[0]], settings(own_world), commits=False)
+    assert any(note.startswith("the reader gave ") for note in shown.value.notes)
+    assert store.query("SELECT * FROM queries").is_empty() and store.query("SELECT * FROM tasks").is_empty()
+    curate(store, [log[0]], settings(own_world))
+    assert store.content_hash() == curated[0].content_hash()

@@ -27,6 +27,8 @@ from synth.worlds.stored_worlds import worlds_frame
 GATE, READ = "gate", "read"
 WINDOW = 2_048
 """Texts that are read at least; as many again while some of them are kept."""
+_SHOWN = 12
+"""Intents of which a run shows examples."""
 _VERSION = 1
 """Version of the part `worlds` that a run writes."""
 FRAME = ("world", "intent", "slots", "combination", "shape", "frame_id", "ungrounded", "unexplained", "read_by")
@@ -118,7 +120,8 @@ def note(inputs: Inputs, readings: pl.DataFrame) -> str:
         readings.group_by("combination").agg(pl.len(), pl.col("norm").sort().head(3)).sort("len", "combination", descending=[True, False])
     )
     shown = (
-        f"{row['combination']} {row['len']:,}: " + ", ".join(f"“{text}”" for text in row["norm"]) for row in commonest.head(5).to_dicts()
+        f"{row['combination']} {row['len']:,}: " + ", ".join(f"“{text}”" for text in row["norm"])
+        for row in commonest.head(_SHOWN).to_dicts()
     )
     return "; ".join(chain([head], shown))
 
