@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -67,6 +68,10 @@ class GroundConfig(BaseModel):
         (),
         description="Identifiers as your users write them, beside those of the worlds: regular expressions such as '#\\d+'; capitals do not"
         " matter. In a task each stands for one that the world has.",
+    )
+    labelled: Path | None = Field(
+        None,
+        description="File of labelled requests, one a line, of which the reader learns; `headrace ground teach` says how much.",
     )
     complete: bool = Field(
         True, description="Whether values that a request leaves out are drawn and added to it; false: the reader leaves such requests out."

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from filters.frames.hash_join import key_of
 from filters.reading.complete import draw_missing, missing_slots, say
+from filters.reading.labels.teaching import Turn, taught
 from filters.reading.log.student import BUCKETS, Student, teach
 from filters.reading.of_world import readable_world, reword, slots_of
 from filters.reading.reader import Reader, Reading
@@ -35,10 +36,10 @@ CHUNK = 256
 
 
 @lru_cache(maxsize=4)
-def reader_of(worlds: tuple[str, ...], id_patterns: tuple[str, ...] = ()) -> Reader | None:
-    """The reader of those of these worlds that speak English; None without one. A process compiles it once."""
+def reader_of(worlds: tuple[str, ...], id_patterns: tuple[str, ...] = (), turns: tuple[Turn, ...] = ()) -> Reader | None:
+    """The reader of those of these worlds that speak English; None without one. A process compiles it once. turns: as of `taught`."""
     readable = [world for world in (readable_world(WORLDS[name]) for name in worlds) if world is not None]
-    return Reader(readable, id_patterns=id_patterns) if readable else None
+    return Reader(taught(readable, turns), id_patterns=id_patterns) if readable else None
 
 
 def sample_texts(rows: Iterable[pl.DataFrame], limit: int = PER_ROUND) -> pl.DataFrame:
@@ -120,11 +121,18 @@ class LogReading:
 
 
 def read_chunk(
-    texts: Sequence[str], worlds: tuple[str, ...], id_patterns: tuple[str, ...] = (), *, completes: bool = True
+    texts: Sequence[str],
+    worlds: tuple[str, ...],
+    id_patterns: tuple[str, ...] = (),
+    turns: tuple[Turn, ...] = (),
+    *,
+    completes: bool = True,
 ) -> list[LogReading]:
-    """The readings of some texts. id_patterns: as of `Reader`. completes: whether what a request leaves out is drawn (`complete.py`),
-    where none of its values is unread."""
-    reader = reader_of(worlds, id_patterns)
+    """The readings of some texts. id_patterns: as of `Reader`. turns: as of `taught`.
+
+    completes: whether what a request leaves out is drawn (`complete.py`), where none of its values is unread.
+    """
+    reader = reader_of(worlds, id_patterns, turns)
     assert reader is not None, "no world speaks English"
     readings = []
     for text, reading in zip(texts, reader.read(texts), strict=True):

@@ -16,9 +16,11 @@ import polars as pl
 from filters.grounded_worlds import reader_worlds
 from filters.grounding import ground_model
 from filters.grounding.ground_model import GroundConfig
+from filters.reading.labels.labelled_file import read_labelled
+from filters.reading.labels.teaching import Turn, turns_of
 from filters.reading.log import log_reader
 from filters.reading.log.log_reader import LogReading
-from filters.reading.of_world import requests_of
+from filters.reading.of_world import readable_world, requests_of
 from filters.step import BatchStep, Context, Setup, SurveyStep
 from storage.store import Part, part_id
 from synth.worlds import WORLDS
@@ -41,15 +43,19 @@ def has_reader(config: Any) -> bool:
 
 @dataclass(frozen=True)
 class Inputs:
-    """worlds: names of the worlds that are read. parts: of the store, with the specs of the user's own among them."""
+    """worlds: names of the worlds that are read. turns: of the user's labelled requests. parts: of the store, with the specs of the user's
+    own among them."""
 
     worlds: tuple[str, ...]
     config: GroundConfig
+    turns: tuple[Turn, ...]
     parts: tuple[Part, ...]
 
     def reader(self) -> Callable[[Sequence[str]], list[LogReading]]:
         """Reads some texts; may be sent to another process."""
-        return partial(log_reader.read_chunk, worlds=self.worlds, id_patterns=self.config.id_patterns, completes=self.config.complete)
+        return partial(
+            log_reader.read_chunk, worlds=self.worlds, id_patterns=self.config.id_patterns, turns=self.turns, completes=self.config.complete
+        )
 
 
 def _load(setup: Setup) -> Inputs:
@@ -57,10 +63,19 @@ def _load(setup: Setup) -> Inputs:
     known = set(setup.store.query("SELECT world FROM worlds")["world"])
     specs = worlds_frame(name for name in worlds if name not in known)
     config = setup.config.ground
+    turns = _turns(config, worlds)
     if specs.is_empty():
-        return Inputs(worlds, config, ())
+        return Inputs(worlds, config, turns, ())
     name = part_id("worlds", specs["world"].to_list(), {}, _VERSION)
-    return Inputs(worlds, config, (setup.store.find(name) or setup.store.write("worlds", name, specs),))
+    return Inputs(worlds, config, turns, (setup.store.find(name) or setup.store.write("worlds", name, specs),))
+
+
+def _turns(config: GroundConfig, worlds: tuple[str, ...]) -> tuple[Turn, ...]:
+    """Of the user's labelled requests. Raises BadInput: see `read_labelled`."""
+    if config.labelled is None:
+        return ()
+    readable = [world for world in (readable_world(WORLDS[name]) for name in worlds) if world is not None]
+    return turns_of(read_labelled(config.labelled, readable))
 
 
 def _read_texts(texts: Sequence[str], inputs: Inputs, context: Context, name: str) -> list[LogReading]:
@@ -132,7 +147,7 @@ STEPS = (
         name=GATE,
         needs=_NEEDS,
         load=_load,
-        made_by=lambda inputs: (*inputs.worlds, *inputs.config.id_patterns, inputs.config.complete),
+        made_by=lambda inputs: (*inputs.worlds, *inputs.config.id_patterns, inputs.config.complete, *inputs.turns),
         parts=lambda inputs: inputs.parts,
         function=_teach,
         is_on=has_reader,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from filters.reading.declaration import ReadableWorld
+    from filters.reading.labels.fit import Labelled
     from filters.reading.reader import Reader, Reading
 
 app = typer.Typer(
@@ -67,22 +69,55 @@ def bench(
     Example: headrace ground bench labelled.jsonl --world hotel
     """
     with handle_errors(debug):
-        from filters.reading.frames import confidence
         from filters.reading.labels.labelled_file import read_labelled
         from flows.summaries.summary_tables import Table, print_table
 
         worlds = _worlds(world)
-        examples = read_labelled(file, worlds)
-        reader = _reader_of(worlds)
-        judged = []
-        for example, (found, candidates) in zip(examples, reader.candidates([each.text for each in examples]), strict=True):
-            choice = reader.choose(found, candidates)
-            labels = example.alternatives(reader.twins)
-            judged.append((confidence(choice.features, reader.weights), any(label.is_right(choice.frame) for label in labels)))
-        judged.sort(reverse=True)
+        judged = sorted(_judge(_reader_of(worlds), read_labelled(file, worlds)), reverse=True)
         rows = [_row(f"most confident {share:.0%}", judged[: max(1, round(len(judged) * share))]) for share in _SHARES]
         rows += [_row(f"confidence of {step} or more", [each for each in judged if each[0] >= step]) for step in _STEPS]
         print_table(Table("ground", f"{file}: {len(judged):,} requests", rows), out)
+
+
+@app.command()
+def teach(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help='Labelled requests, JSON Lines: {"text": ..., "intent": ..., "slots": {...}}.')
+    ],
+    world: WorldNames,
+    debug: Debug = False,
+) -> None:
+    """Say how much a world's reader learns from labelled requests: each is read by a reader that has seen the others.
+
+    `curate.ground.labelled: FILE` in a configuration has a curation learn from the file. Some five requests an intent are worth the trouble.
+
+    Example: headrace ground teach labelled.jsonl --world hotel
+    """
+    with handle_errors(debug):
+        from filters.reading.labels.labelled_file import read_labelled
+        from filters.reading.labels.teaching import folds, taught, turns_of
+        from flows.summaries.summary_tables import Table, print_table
+
+        worlds = _worlds(world)
+        examples = read_labelled(file, worlds)
+        parts = [_judge(_reader_of(taught(worlds, turns_of(others))), measured) for others, measured in folds(examples)]
+        before, after = (sorted(part, reverse=True) for part in (_judge(_reader_of(worlds), examples), chain.from_iterable(parts)))
+        rows = [_row(f"{name}, {share:.0%} most confident", judged[: max(1, round(len(judged) * share))])
+                for share in (0.5, 1.0) for name, judged in (("without", before), ("with the others", after))]  # fmt: skip
+        print_table(Table("ground", f"{file}: {len(examples):,} requests", rows), out)
+        print_text(f"to learn from them in a curation: curate: {{ground: {{labelled: {file}}}}} in its configuration")
+
+
+def _judge(reader: Reader, examples: Sequence[Labelled]) -> list[tuple[float, bool]]:
+    """Confidence, and whether the frame is right, of each request."""
+    from filters.reading.frames import confidence
+
+    judged = []
+    for example, (found, candidates) in zip(examples, reader.candidates([each.text for each in examples]), strict=True):
+        choice = reader.choose(found, candidates)
+        labels = example.alternatives(reader.twins)
+        judged.append((confidence(choice.features, reader.weights), any(label.is_right(choice.frame) for label in labels)))
+    return judged
 
 
 def _row(name: str, judged: Sequence[tuple[float, bool]]) -> dict[str, str]:

@@ -39,3 +39,19 @@ def test_labelled_requests_give_shares_of_right_frames(tmp_path: Path) -> None:
 def test_wrong_input_is_one_line(tmp_path: Path) -> None:
     assert "no world is called 'hotle'; did you mean 'hotel'?" in run("try", "x", "--world", "hotle", code=2)
     assert "cannot be read" in run("bench", str(tmp_path / "nowhere.jsonl"), "--world", "hotel", code=2)
+
+
+def test_requests_in_words_of_their_own_teach_the_reader(tmp_path: Path) -> None:
+    """Given an intent that users word as its world does not, then a reader that has seen some of these requests reads more of the others."""
+    path = tmp_path / "mine.jsonl"
+    turns = ("scrap {} for us", "scrap booking {}", "we want {} scrapped", "please scrap {}", "could someone scrap {} today")
+    rows = [
+        {"text": turn.format(f"b0{number}"), "intent": "cancel_reservation", "slots": {"reservation": f"b0{number}"}}
+        for number in range(10, 18)
+        for turn in turns
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    shares = [
+        float(line.split()[-1].rstrip("%")) for line in run("teach", str(path), "--world", "hotel").splitlines() if "100% most" in line
+    ]
+    assert len(shares) == 2 and shares[1] > shares[0] + 10
