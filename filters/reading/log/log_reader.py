@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -47,8 +48,15 @@ def sample_texts(rows: Iterable[pl.DataFrame], limit: int = PER_ROUND) -> pl.Dat
     sample = pl.DataFrame(schema={"norm": pl.String, "text": pl.String, "key_high": pl.UInt64})
     for piece in rows:
         fresh = _unread(piece).select("norm", "text", key_of("norm")[0])
-        sample = pl.concat([sample, fresh]).sort("key_high", "norm").head(limit)
+        sample = pl.concat([sample, compact(fresh.sort("key_high", "norm").head(limit))]).sort("key_high", "norm").head(limit)
     return sample.drop("key_high")
+
+
+def compact(rows: pl.DataFrame) -> pl.DataFrame:
+    """The same rows, with texts of their own: those of a part of a frame hold on to all of its texts."""
+    copied = pl.from_arrow(rows.to_arrow(compat_level=pl.CompatLevel.oldest()))
+    assert isinstance(copied, pl.DataFrame)
+    return copied
 
 
 def _unread(rows: pl.DataFrame) -> pl.DataFrame:
@@ -102,7 +110,8 @@ def best_texts(rows: Iterable[pl.DataFrame], gate: Student, limit: int) -> pl.Da
     for piece in rows:
         unread = _unread(piece).select("norm", "text")
         scored = unread.with_columns(score=pl.Series(gate.scores(unread["norm"]), dtype=pl.Float32))
-        best = pl.concat([best, scored]).sort(["score", "norm"], descending=[True, False]).head(limit)
+        order: Any = {"by": ["score", "norm"], "descending": [True, False]}
+        best = pl.concat([best, compact(scored.sort(**order).head(limit))]).sort(**order).head(limit)
     return best.drop("score")
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 
 from filters.frames.hash_join import key_of
+from filters.reading.log.log_reader import compact
 from filters.requests.greetings import is_small_talk
 from filters.requests.patterns import mask_values, patterns
 from filters.requests.topics import find_topics
@@ -34,7 +35,8 @@ def survey(rows: Iterable[pl.DataFrame], encoder: EncoderConfig, _: object, cont
     for piece in rows:
         left = piece.filter(pl.col("ungrounded").is_not_null() & ~is_small_talk(pl.col("norm")))
         total += left.height
-        sample = pl.concat([sample, left.select("norm", "text", key_of("norm")[0])]).sort("key_high", "norm").head(SAMPLE)
+        first = left.select("norm", "text", key_of("norm")[0]).sort("key_high", "norm").head(SAMPLE)
+        sample = pl.concat([sample, compact(first)]).sort("key_high", "norm").head(SAMPLE)
     if sample.is_empty():
         return pl.DataFrame(schema=SCHEMA)
     asked = sample.with_columns(masked=mask_values(pl.col("norm")))

@@ -89,7 +89,7 @@ def teach(
 ) -> None:
     """Say how much a world's reader learns from labelled requests: each is read by a reader that has seen the others.
 
-    `curate.ground.labelled: FILE` in a configuration has a curation learn from the file. Some five requests an intent are worth the trouble.
+    `curate.ground.labelled: FILE` in a configuration has a curation learn from the file. Five requests an intent are worth the trouble.
 
     Example: headrace ground teach labelled.jsonl --world hotel
     """

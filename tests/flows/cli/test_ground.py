@@ -42,7 +42,7 @@ def test_wrong_input_is_one_line(tmp_path: Path) -> None:
 
 
 def test_requests_in_words_of_their_own_teach_the_reader(tmp_path: Path) -> None:
-    """Given an intent that users word as its world does not, then a reader that has seen some of these requests reads more of the others."""
+    """Given an intent that users word as its world does not, then a reader that has seen some of these reads more of the others."""
     path = tmp_path / "mine.jsonl"
     turns = ("scrap {} for us", "scrap booking {}", "we want {} scrapped", "please scrap {}", "could someone scrap {} today")
     rows = [
