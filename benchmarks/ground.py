@@ -4,12 +4,13 @@
 `ground_sections/gate.py`: how fast a log is sifted for the reader, and what is lost.
 `ground_sections/executable.py`: whether what is read can be executed in a world that is given what it names.
 `ground_sections/ten_million.py`: what the whole funnel costs with twelve worlds.
+`ground_sections/real_tasks.py`: what the funnel makes of real requests in a log of others.
 `ground_sections/near_misses.py`: requests that name what a world holds, and ask for what no tool does.
 """
 
 from __future__ import annotations
 
-from benchmarks.ground_sections import english, executable, gate, near_misses, ten_million
+from benchmarks.ground_sections import english, executable, gate, near_misses, real_tasks, ten_million
 from benchmarks.harness import Section, run_sections
 
 
@@ -19,6 +20,7 @@ def sections() -> list[Section]:
         Section("gate", gate.KEYS, gate.measure, minutes=gate.MINUTES),
         Section("execution", executable.KEYS, executable.measure, minutes=executable.MINUTES),
         Section("ten million rows", ten_million.KEYS, ten_million.measure, minutes=ten_million.MINUTES),
+        Section("real tasks", real_tasks.KEYS, real_tasks.measure, minutes=real_tasks.MINUTES),
         Section("near misses", near_misses.KEYS, near_misses.measure, minutes=near_misses.MINUTES),
     ]
 

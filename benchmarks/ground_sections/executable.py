@@ -76,7 +76,9 @@ def admit_reading(world: type[World], intent: ReadableIntent, choice: Choice, te
     """Why the reading gives no task; empty if it gives one that verifies."""
     slots = said_slots(intent, choice)
     try:
-        drawn = draw_missing(world, key_of(intent), slots) or {}
+        drawn = draw_missing(world, key_of(intent), slots)
+        if drawn is None:
+            return f"{intent.name}: too little is said"
         frame = Frame(world=world.name, intent=key_of(intent), slots={**slots, **drawn})
         text = f"{text} {say(world, frame.intent, drawn, 'en')}" if drawn else text
         side = division_of(frame, world, STANDARD)

@@ -26,11 +26,14 @@ def missing_slots(world: type[World], intent: str, slots: Mapping[str, JSON]) ->
 
 
 def draw_missing(world: type[World], intent: str, slots: Mapping[str, JSON]) -> dict[str, JSON] | None:
-    """Values for the slots that are missing; equal slots give equal values. None where one of them says what is asked for."""
+    """Values for the slots that are missing; equal slots give equal values.
+
+    None where one of them says what is asked for, or where more would be drawn than is said and one: little of the request would be left.
+    """
     missing = missing_slots(world, intent, slots)
     if not missing:
         return {}
-    if not ASKED.isdisjoint(missing):
+    if not ASKED.isdisjoint(missing) or len(missing) > len(slots) + 1:
         return None
     key = content_id("missing", world.name, intent, dict(slots))
     rng = random.Random(key)

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from filters.reading.complete import draw_missing
 from filters.reading.log.log_reader import LogReading, are_sure, best_texts, gate_of, read_chunk, sample_texts, teach_gate
 from filters.reading.of_world import requests_of
 from storage.records import Frame
@@ -68,6 +69,14 @@ def test_a_required_value_that_is_not_said_is_drawn_and_said() -> None:
     assert first.text == f"Please cancel my reservation (reservation: {key})"
     assert again.frame.slots == first.frame.slots
     assert other.frame is None, "what it names is unread"
+
+
+def test_a_request_is_not_made_up_of_what_is_drawn() -> None:
+    hotel = ALL_WORLDS["hotel"]
+    assert draw_missing(hotel, "cancel_reservation", {}) is not None
+    assert draw_missing(hotel, "book_room", {}) is None
+    some = draw_missing(hotel, "book_room", {"nights": 2, "people": 2})
+    assert some is not None and set(some) == {"guest", "room", "arrival"}
 
 
 def test_what_is_asked_for_is_not_drawn() -> None:
