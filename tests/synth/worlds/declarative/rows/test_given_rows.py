@@ -128,12 +128,12 @@ def test_rules_hold_in_a_world_that_was_given_something(kind: type[SpecWorld]) -
 
 
 def test_an_answer_with_a_given_name_that_nobody_mentioned_is_refused(kind: type[SpecWorld]) -> None:
-    given = admitted(kind, "suggest_restaurant", "a Thai restaurant in San Jose", town="San Jose", cuisine="thai")
+    given = admitted(kind, "suggest_restaurant", "a Thai restaurant in Zorbeck", town="Zorbeck", cuisine="thai")
     task = admitted(kind, "ask_restaurant", "what is the rating of restaurant r004", restaurant="r004", aspect="stars")
     task = task.model_copy(update={"given": given.given})
     world = kind(task.world_seed, task.given)
     stars = restaurants(world)["r004"]["stars"]
-    done = execute(world, task.messages, task.plan.calls, f"It has {stars} stars, and is not in San Jose.")
+    done = execute(world, task.messages, task.plan.calls, f"It has {stars} stars, and is not in Zorbeck.")
     plain = execute(kind(task.world_seed, task.given), task.messages, task.plan.calls, f"It has {stars} stars.")
     assert verify(kind, task, plain.messages).success
     assert not verify(kind, task, done.messages).success
@@ -161,3 +161,18 @@ def test_a_name_is_text_and_nothing_else(kind: type[SpecWorld], name: str) -> No
     task = admitted(kind, "ask_named_restaurant", f"what does a meal at {name} cost", restaurant_name=name, aspect="price")
     assert verify(kind, task, expert_messages(kind, task)).success
     assert not task.success.changes
+
+
+def test_where_several_rows_fit_any_of_their_names_will_do_but_nothing_else_of_them(kind: type[SpecWorld]) -> None:
+    """Given a request that several rows fit, then an answer may name any of these; one that asks for more of the row is given a world with
+    one."""
+    slots = {"town": "Oakland", "cuisine": "thai"}
+    task = admitted(kind, "suggest_restaurant", "a Thai restaurant in Oakland", **slots)
+    names = [restaurants(kind(task.world_seed))[key]["name"] for key in fitting(kind(task.world_seed), **slots)]
+    assert len(names) > 1 and not task.given
+    for name in names[:3]:  # those that the search shows
+        done = execute(kind(task.world_seed), task.messages, task.plan.calls, f"{name} fits.")
+        assert verify(kind, task, done.messages).success
+    for more in ("tell_price", "tell_town"):
+        asked = admitted(kind, "suggest_restaurant", "a Thai restaurant in Oakland, and more", **slots, **{more: "yes"})
+        assert len(fitting(kind(asked.world_seed, asked.given), **slots)) == 1
