@@ -173,6 +173,6 @@ def test_where_several_rows_fit_any_of_their_names_will_do_but_nothing_else_of_t
     for name in names[:3]:  # those that the search shows
         done = execute(kind(task.world_seed), task.messages, task.plan.calls, f"{name} fits.")
         assert verify(kind, task, done.messages).success
-    for more in ("tell_price", "tell_town"):
+    for more in ("tell_price", "tell_street"):
         asked = admitted(kind, "suggest_restaurant", "a Thai restaurant in Oakland, and more", **slots, **{more: "yes"})
         assert len(fitting(kind(asked.world_seed, asked.given), **slots)) == 1
