@@ -39,7 +39,7 @@ def try_(
     world: WorldNames,
     debug: Debug = False,
 ) -> None:
-    """Read one request: its frame, where each value stands, what is left unread, and how sure the reader is.
+    """Read one request: its frame, where each value stands, how sure the reader is, what a task would add to it, and what is left unread.
 
     Examples:
 
@@ -132,11 +132,31 @@ def _lines(reading: Reading) -> list[str]:
     lines.append(f"confidence  {reading.confidence:.2f} that all of it is right")
     if reading.twins:
         lines.append(f"the same    {', '.join(f'{world}/{intent}' for world, intent in reading.twins)}: either may be taken")
+    lines += _task_lines(reading)
     if reading.foreign:
         lines.append(f"unread      {', '.join(reading.foreign)}")
     if reading.unread:
         lines.append(f"left over   {reading.unread} value{'s' if reading.unread > 1 else ''} that no slot takes")
     return lines
+
+
+def _task_lines(reading: Reading) -> list[str]:
+    """What a task of the reading adds to what was said: values that are drawn, and rows that its world is given."""
+    from filters.reading.complete import draw_missing, missing_slots, say
+    from filters.reading.of_world import slots_of
+    from storage.records import canonical_json
+    from synth.worlds import WORLDS
+
+    world = WORLDS[reading.world]
+    slots = slots_of(world, reading.intent, reading.values)
+    if slots is None:
+        return ["no task     a value is none of its kind in this world"]
+    drawn = draw_missing(world, reading.intent, slots)
+    if drawn is None or (drawn and reading.unread):
+        return [f"no task     it does not say {', '.join(missing_slots(world, reading.intent, slots))}"]
+    given = world.given_for(reading.intent, {**slots, **drawn})
+    lines = [f"drawn       {say(world, reading.intent, drawn, 'en')}"] if drawn else []
+    return [*lines, f"given       {canonical_json(given)}, where no seed has it"] if given else lines
 
 
 def _reader_of(worlds: list[ReadableWorld]) -> Reader:

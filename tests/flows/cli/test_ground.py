@@ -25,6 +25,13 @@ def test_a_request_is_shown_with_its_values_and_what_is_unread() -> None:
     assert confidences[1] < confidences[0]
 
 
+def test_what_a_task_would_add_is_shown() -> None:
+    named = run("try", "book a table at the Golden Bear for 2", "--world", "tests/synth/table_booking.yaml")
+    assert 'given       {"restaurant":[{"name":"Golden Bear"}]}' in named and "drawn       (guest: g0" in named
+    assert "no task     it does not say" in run("try", "what is room r012 like", "--world", "hotel")
+    assert "given" not in run("try", "please cancel reservation b012", "--world", "hotel")
+
+
 def test_labelled_requests_give_shares_of_right_frames(tmp_path: Path) -> None:
     path = tmp_path / "mine.jsonl"
     rows = [
