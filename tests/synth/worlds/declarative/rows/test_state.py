@@ -23,7 +23,7 @@ from synth.worlds.declarative.compiled_world import SpecWorld
 from synth.worlds.declarative.language.problems import SpecError
 from synth.worlds.declarative.language.yaml_text import parse_file
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[5]
 STARTER = Path(str(files("synth.worlds.declarative"))) / "starter.yaml"
 SURROGATE = "\ud800"
 
