@@ -68,14 +68,14 @@ class Requests:
     """Files of one part of SGD, and the worlds of those of its services that the training part does not have."""
 
     def __init__(self, folder: Path, split: str) -> None:
-        self._folder, self._split = folder, split
+        self.folder, self._split = folder, split
         seen = {service["service_name"] for service in sgd.read_json(folder / "sgd_train_schema.json.gz")}
         self.schema = sgd.read_json(folder / f"sgd_{split}_schema.json.gz")
         self.names = [service["service_name"] for service in self.schema if service["service_name"] not in seen]
         self.worlds = {service["service_name"]: sgd.service_of(service) for service in self.schema if service["service_name"] in self.names}
 
     def rows(self, kind: str) -> list[dict[str, Any]]:
-        return sgd.read_rows(self._folder / f"sgd_{self._split}_{kind}.jsonl.gz")
+        return sgd.read_rows(self.folder / f"sgd_{self._split}_{kind}.jsonl.gz")
 
     def labelled(self, kind: str) -> list[Labelled]:
         return [sgd.label(row, self.worlds[row["service"]]) for row in self.rows(kind) if row["service"] in self.worlds]
@@ -87,15 +87,20 @@ class Requests:
     @cached_property
     def rewordings(self) -> Mapping[str, list[dict[str, Any]]]:
         """Version -> the schema in other words, its services in the same order."""
-        versions: Mapping[str, list[dict[str, Any]]] = sgd.read_json(self._folder / f"sgdx_{self._split}_schemas.json.gz")
+        versions: Mapping[str, list[dict[str, Any]]] = sgd.read_json(self.folder / f"sgdx_{self._split}_schemas.json.gz")
         return versions
 
 
-def measure(_: Deadline) -> Figures:
+def real_requests() -> Requests:
+    """Those of the part that `GROUND_SPLIT` names."""
     folder = Path(os.environ.get("HEADRACE_TEST_DATA", "")) / "real_queries"
     if not folder.is_dir():
         fail("no real_queries: name the folder that holds it in HEADRACE_TEST_DATA")
-    requests = Requests(folder, os.environ.get("GROUND_SPLIT", "dev"))
+    return Requests(folder, os.environ.get("GROUND_SPLIT", "dev"))
+
+
+def measure(_: Deadline) -> Figures:
+    requests = real_requests()
     reader = Reader(list(requests.worlds.values()))
     openings, whole = ([example.alternatives(reader.twins) for example in requests.labelled(kind)] for kind in ("open", "whole"))
     began = time.process_time()
@@ -105,7 +110,7 @@ def measure(_: Deadline) -> Figures:
     with_slot = [number for number, (example, *_) in enumerate(openings) if example.values]
     lower = read_all(reader, [[replace(each, text=each.text.lower()) for each in example] for example in whole])
     novel = read_all(reader, list(novel_names(openings, requests.worlds, reader.twins)))
-    others = [confidences(reader, texts) for texts in (requests.out_of_scope(), banking(folder))]
+    others = [confidences(reader, texts) for texts in (requests.out_of_scope(), banking(requests.folder))]
     trusted = [exact for each in (read, read_whole) for trust, exact in zip(each.confidence, each.is_exact, strict=True) if trust >= 0.9]
     return {
         "open_exact_at_25": read.exact_at(0.25),

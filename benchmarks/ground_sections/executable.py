@@ -9,15 +9,13 @@ executable_without: the same with worlds of seeds alone.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from benchmarks.ground_sections.english import Requests
+from benchmarks.ground_sections.english import Requests, real_requests
 from benchmarks.ground_sections.sgd_worlds import key_of, slots_in_spec, spec_of
-from benchmarks.harness import Deadline, Figures, fail
+from benchmarks.harness import Deadline, Figures
 from filters.reading.complete import draw_missing, say
 from filters.reading.declaration import ReadableIntent
 from filters.reading.frames import Choice
@@ -36,10 +34,7 @@ _SEEDS = 8
 
 
 def measure(_: Deadline) -> Figures:
-    folder = Path(os.environ.get("HEADRACE_TEST_DATA", "")) / "real_queries"
-    if not folder.is_dir():
-        fail("no real_queries: name the folder that holds it in HEADRACE_TEST_DATA")
-    requests = Requests(folder, os.environ.get("GROUND_SPLIT", "dev"))
+    requests = real_requests()
     worlds = compile_worlds(requests)
     reader = Reader(list(requests.worlds.values()))
     examples = [example.alternatives(reader.twins) for example in requests.labelled("whole")]

@@ -11,17 +11,15 @@ gate_rows_per_cpu_s: rows that it scores in a second on one core (half a million
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import polars as pl
 
-from benchmarks.ground_sections.english import Requests, banking
-from benchmarks.harness import Deadline, Figures, fail
+from benchmarks.ground_sections.english import banking, real_requests
+from benchmarks.harness import Deadline, Figures
 from filters.reading.log.log_reader import LogReading, best_texts, gate_of, teach_gate
 from filters.reading.log.student import Student
 from filters.reading.reader import Reader
@@ -35,12 +33,9 @@ _SOME_FRAME = Frame(world="", intent="")
 
 
 def measure(_: Deadline) -> Figures:
-    folder = Path(os.environ.get("HEADRACE_TEST_DATA", "")) / "real_queries"
-    if not folder.is_dir():
-        fail("no real_queries: name the folder that holds it in HEADRACE_TEST_DATA")
-    requests = Requests(folder, os.environ.get("GROUND_SPLIT", "dev"))
+    requests = real_requests()
     reader = Reader(list(requests.worlds.values()))
-    others = list(dict.fromkeys([*requests.out_of_scope(), *banking(folder)]))
+    others = list(dict.fromkeys([*requests.out_of_scope(), *banking(requests.folder)]))
     openings = list(dict.fromkeys(example.text for example in requests.labelled("open")))
     trust = {text: reading.confidence for text, reading in zip(openings, reader.read(openings), strict=True)}
 

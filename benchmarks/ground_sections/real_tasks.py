@@ -11,7 +11,6 @@ drawn; of twin services either counts.
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,10 +20,10 @@ from typing import Any
 import polars as pl
 
 from benchmarks.funnel_sections.rows import log
-from benchmarks.ground_sections.english import Requests
+from benchmarks.ground_sections.english import real_requests
 from benchmarks.ground_sections.executable import compile_worlds
 from benchmarks.ground_sections.sgd_worlds import key_of, slots_in_spec
-from benchmarks.harness import Deadline, Figures, fail
+from benchmarks.harness import Deadline, Figures
 from filters.funnel import FunnelConfig, curate
 from filters.reading.declaration import ReadableWorld
 from filters.reading.labels.fit import Labelled
@@ -39,10 +38,7 @@ _ONE_IN = 100
 
 
 def measure(_: Deadline) -> Figures:
-    folder = Path(os.environ.get("HEADRACE_TEST_DATA", "")) / "real_queries"
-    if not folder.is_dir():
-        fail("no real_queries: name the folder that holds it in HEADRACE_TEST_DATA")
-    requests = Requests(folder, os.environ.get("GROUND_SPLIT", "dev"))
+    requests = real_requests()
     worlds = compile_worlds(requests)
     twins = Reader(list(requests.worlds.values())).twins
     labels = {each.text: each.alternatives(twins) for each in requests.labelled("open")}

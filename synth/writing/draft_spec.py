@@ -21,7 +21,8 @@ from storage.errors import BadInput
 from storage.records import Language
 from synth.text.claims import has_chinese
 from synth.worlds.declarative.language.spec_schema import MAX_ENTITIES, MAX_FIELDS
-from synth.worlds.declarative.language.values import FUNCTIONS, RESERVED
+from synth.worlds.declarative.language.values import FUNCTIONS, RESERVED, check_plain
+from synth.worlds.declarative.languages import SEPARATOR, check_chinese, check_english
 from synth.worlds.declarative.tables.inline import USUAL_ROWS, iso_date, number_text, split
 from synth.worlds.declarative.tables.read_table import cells_of, read_table, tables_in
 
@@ -120,7 +121,7 @@ def _read(files: Sequence[Path], out: Path) -> Iterator[_Table]:
 def _today(tables: Sequence[_Table]) -> date | None:
     """The middle of the dates of all tables; None without dates."""
     columns = [_full(column) for table in tables for column in table.rows]
-    days = sorted(day for cells in columns if _share(cells, iso_date) for day in map(iso_date, cells) if day)
+    days = sorted(day for cells in columns if _share(cells, iso_date) for day in map(iso_date, cells) if day and "1970" <= day < "2100")
     return date.fromisoformat(days[len(days) // 2]) if days else None
 
 
@@ -139,7 +140,7 @@ def _columns(table: _Table, tables: Sequence[_Table], language: Language, today:
     for name in table.rows.columns:
         parent = next((each for each in others if name != table.key and _refers(table.rows[name], each)), None)
         if parent is not None and parent.name not in {column.name for column in columns}:
-            columns.append(_Column(parent.name, name, name, {"type": "ref", "to": parent.name}))
+            columns.append(_Column(parent.name, name, "", {"type": "ref", "to": parent.name}))
         elif not (name == table.key and _KEYS.search(name)):
             columns += _typed(table.rows[name], used, tables, language, today)
     columns.sort(key=lambda column: column.keys["type"] != "name" or not _NAMES.search(str(column.source).lower()))
@@ -162,7 +163,7 @@ def _lists_rows(parts: Sequence[Sequence[str]], tables: Sequence[_Table]) -> boo
 
 def _typed(column: pl.Series, used: set[str], tables: Sequence[_Table], language: Language, today: date | None) -> list[_Column]:
     """The fields of a column; none for one that nothing can be made of."""
-    cells, name, label = _full(column), _key_text(column.name) or "field", _label(column.name)
+    cells, name, label = _full(column), _key_text(column.name) or "field", _label(column.name, language)
     if not cells:
         return []
     parts = _parts(column)
@@ -173,7 +174,8 @@ def _typed(column: pl.Series, used: set[str], tables: Sequence[_Table], language
     if {cell.casefold() for cell in distinct} <= _TRUTH:
         single.keys, single.use = {"type": "flag", "want": f"with {label}" if language == "en" else f"有{label}的"}, "flag"
     elif _share(cells, iso_date):
-        assert today is not None
+        if today is None:
+            return []
         days = [(date.fromisoformat(day) - today).days for day in map(iso_date, cells) if day]
         if max(map(abs, days)) > _MOST_DAYS:
             return []
@@ -182,14 +184,14 @@ def _typed(column: pl.Series, used: set[str], tables: Sequence[_Table], language
         single.keys = {"type": "time", "from": "00:00", "to": "23:30", "step": 5}
     elif _share(cells, _NUMBER.fullmatch) and not _KEYS.search(column.name) and max(map(len, cells)) < 12:
         single.keys, single.use = _numeric(column.name, cells)
-    elif len(distinct) <= _FEW and len(distinct) < len(cells) / 2:
+    elif len(distinct) == 1:
+        return []
+    elif len(distinct) <= _FEW and len(distinct) < len(cells) / 2 and all(_is_word(cell, language) for cell in distinct):
         values = dict(zip(_choice_keys(sorted(distinct)), sorted(distinct), strict=True))
-        if len(values) < 2:
-            return []
         single.keys, single.use = {"type": "choice", "values": values}, "equal"
     elif max(map(len, cells)) <= _LONGEST_NAME and not any("://" in cell for cell in cells):
         is_title = len(distinct) == len(cells) and bool(_NAMES.search(column.name.lower()))
-        is_sought = is_title or 1 < len(distinct) < len(cells) * 0.7
+        is_sought = is_title or len(distinct) < len(cells) * 0.7
         single.keys, single.use = {"type": "name", "open": "true"}, "equal" if is_sought else ""
     else:
         return []
@@ -222,13 +224,14 @@ def _listed(column: pl.Series, parts: Sequence[Sequence[str]], used: set[str], l
     """Flags for what many cells list; where few share anything, a name: the first part."""
     shares = Counter(part for each in parts for part in set(each))
     common = [part for part, count in shares.most_common(_MOST_FLAGS) if count >= 0.1 * len(parts)]
-    name, label = _key_text(column.name) or "field", _label(column.name)
+    name, label = _key_text(column.name) or "field", _label(column.name, language)
     if len(shares) > 8 * len(parts) ** 0.5 or not common:
         return [_Column(_free(name, used), column.name, label, {"type": "name", "open": "true"}, "equal")]
     flags = []
     for part in common:
-        want = f"with {part}" if language == "en" else f"有{part}的"
-        flags.append(_Column(_free(_key_text(part) or name, used), (column.name, part), part, {"type": "flag", "want": want}, "flag"))
+        word = _label(part, language)
+        want = f"with {word}" if language == "en" else f"有{word}的"
+        flags.append(_Column(_free(_key_text(part) or name, used), (column.name, part), word, {"type": "flag", "want": want}, "flag"))
     return flags
 
 
@@ -264,8 +267,26 @@ def _choice_keys(values: Sequence[str]) -> list[str]:
     return [_free(_key_text(value) or "value", used) for value in values]
 
 
-def _label(text: str) -> str:
-    return re.sub(r"[\[\]{}]|\s*/\s*", " ", text.replace("_", " ")).strip().lower()
+def _label(text: str, language: Language) -> str:
+    """The words of a column or of a part of it, in the language; in Chinese those of an English column are a guess."""
+    words = re.sub(r"[\[\]{}]|\s*/\s*", " ", text.replace("_", " ")).strip().lower()
+    if _is_word(words, language):
+        return words
+    known = next((chinese for chinese, key in _COMMON_KEYS.items() if key == _key_text(text)), "项目" + _key_text(text).upper())
+    return known if language == "zh" else _key_text(text).replace("_", " ") or "field"
+
+
+def _is_word(text: str, language: Language) -> bool:
+    """Whether a spec in this language may have the text as words."""
+    try:
+        check_plain(text)
+        if language == "zh":
+            check_chinese(text)
+        else:
+            check_english(text)
+    except ValueError:
+        return False
+    return SEPARATOR not in text
 
 
 # ---- the text -------------------------------------------------------------------------------------------------------------------

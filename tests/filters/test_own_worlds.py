@@ -12,6 +12,8 @@ import pytest
 
 from filters.funnel import FunnelConfig, FunnelResult, NotCommitted, curate
 from filters.grounding.ground_model import GroundConfig
+from filters.steps.reading import read_requests
+from filters.steps.reading.read_requests import READ
 from filters.steps.selection.coverage import CoverageConfig
 from storage.store import Store
 from synth.worlds import WORLDS
@@ -156,3 +158,20 @@ def test_a_run_that_commits_nothing_is_gone_on_with(
     assert store.query("SELECT * FROM queries").is_empty() and store.query("SELECT * FROM tasks").is_empty()
     curate(store, [log[0]], settings(own_world))
     assert store.content_hash() == curated[0].content_hash()
+
+
+def test_reading_ends_where_a_whole_window_gives_nothing(
+    monkeypatch: pytest.MonkeyPatch, log: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    """Given a log of other businesses alone, then no more than one window of it is read."""
+    path = tmp_path / "log.jsonl"
+    path.write_text("".join(json.dumps({"text": text.format(n=n)}) + "\n" for n in range(10, 60) for text in FOREIGN), encoding="utf-8")
+    monkeypatch.setattr(read_requests, "WINDOW", 40)
+    seen = list[int]()
+    curate(
+        Store(tmp_path / "store"),
+        [path],
+        FunnelConfig(worlds=("hotel",)),
+        progress=lambda step, done, _: seen.append(done) if step == READ else None,
+    )
+    assert seen == [1], "a chunk holds more texts than a window"

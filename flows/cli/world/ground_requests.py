@@ -29,6 +29,9 @@ WorldNames = Annotated[
     list[str],
     typer.Option("--world", "-w", metavar="NAME|FILE", help="World to read, e.g. hotel; or a spec file. Repeatable."),
 ]
+LabelledFile = Annotated[
+    Path, typer.Argument(metavar="FILE", help='Labelled requests, JSON Lines: {"text": ..., "intent": ..., "slots": {...}}.')
+]
 _SHARES = (0.1, 0.25, 0.5, 1.0)
 _STEPS = (0.5, 0.7, 0.9)
 
@@ -56,9 +59,7 @@ def try_(
 
 @app.command()
 def bench(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help='Labelled requests, JSON Lines: {"text": ..., "intent": ..., "slots": {...}}.')
-    ],
+    file: LabelledFile,
     world: WorldNames,
     debug: Debug = False,
 ) -> None:
@@ -81,15 +82,13 @@ def bench(
 
 @app.command()
 def teach(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help='Labelled requests, JSON Lines: {"text": ..., "intent": ..., "slots": {...}}.')
-    ],
+    file: LabelledFile,
     world: WorldNames,
     debug: Debug = False,
 ) -> None:
     """Say how much a world's reader learns from labelled requests: each is read by a reader that has seen the others.
 
-    `curate.ground.labelled: FILE` in a configuration has a curation learn from the file. Five requests an intent are worth the trouble.
+    `curate.ground.labelled: FILE` in a configuration has a curation learn from the file.
 
     Example: headrace ground teach labelled.jsonl --world hotel
     """

@@ -66,6 +66,23 @@ def test_fields_have_the_kinds_of_their_cells(tmp_path: Path) -> None:
     assert len(rooms.table) == 80 and len(bookings.table) == 120
 
 
+def test_words_that_the_language_does_not_allow_do_not_keep_a_draft_from_compiling(tmp_path: Path) -> None:
+    """Given Chinese cells below English headings, English values, brackets and slashes, then the draft compiles."""
+    rows = {
+        "name": [f"小馆{n}" for n in range(60)],
+        "price": [30 + n for n in range(60)],
+        "spice_level": [("very hot", "mild")[n % 2] for n in range(60)],
+        "设施": [("wifi;停车场[地下]", "停车场[地下];包间 / 雅座")[n % 2] for n in range(60)],
+        "口味": [("甜 / 咸", "辣")[n % 2] for n in range(60)],
+        "founded": [f"18{10 + n}-05-01" for n in range(60)],
+    }
+    pl.DataFrame(rows).write_csv(tmp_path / "eatery.csv")
+    world = drafted([tmp_path / "eatery.csv"], tmp_path / "x.yaml")
+    (entity,) = world.domain.entities.values()
+    assert world.languages == ("zh",) and entity.fields["price"].label.zh == "价格"
+    assert entity.fields["spice_level"].spec.type == "name"
+
+
 def test_guesses_are_marked_and_requests_are_solvable(tmp_path: Path) -> None:
     text = draft_spec(tables(tmp_path), tmp_path / "inn.yaml")
     assert text.count("# ?") >= 6 and "noun: room  # ?" in text

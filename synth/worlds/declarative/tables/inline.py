@@ -39,9 +39,10 @@ def inline_tables(raw: Any, folder: Path, where: str = "") -> Any:
     Raises:
         SpecError: with all problems of the tables.
     """
-    entities = raw.get("entities") if isinstance(raw, Mapping) else None
+    found = raw.get("entities") if isinstance(raw, Mapping) else None
+    entities: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
     named = {
-        name: entity for name, entity in (entities if isinstance(entities, Mapping) else {}).items()
+        name: entity for name, entity in entities.items()
         if isinstance(entity, Mapping) and isinstance(entity.get(ROWS_FROM), (str, Mapping))
     }  # fmt: skip
     if not named:
@@ -55,10 +56,11 @@ def inline_tables(raw: Any, folder: Path, where: str = "") -> Any:
             problems.append(Problem(path, str(error)))
     if problems:
         raise SpecError(problems, where)
+    _drop_orphans(named, tables)
     related = {to for entity in named.values() for to in _refs(entity).values()} & tables.keys()
     related |= {name for name, entity in named.items() if set(_refs(entity).values()) & tables.keys()}
     inlined = {name: _with_rows(entity, tables[name], is_whole=name in related) for name, entity in named.items()}
-    return {**raw, "entities": {**entities, **inlined}}  # type: ignore[dict-item]
+    return {**raw, "entities": {**entities, **inlined}}
 
 
 def _with_rows(entity: Mapping[str, Any], table: list[Raw], *, is_whole: bool) -> Raw:
@@ -86,6 +88,20 @@ def _parents_first(entities: Mapping[str, Mapping[str, Any]]) -> list[str]:
     for name in entities:
         add(name, ())
     return order
+
+
+def _drop_orphans(entities: Mapping[str, Mapping[str, Any]], tables: dict[str, list[Raw]]) -> None:
+    """Drops rows that refer to a row that is not there, until none does: tables may refer to one another, or to themselves."""
+    is_changed = True
+    while is_changed:
+        is_changed = False
+        for name, rows in list(tables.items()):
+            kept = rows
+            for field, to in _refs(entities[name]).items():
+                known = {row.get(KEY) for row in tables.get(to, ())}
+                kept = [row for row in kept if field not in row or to not in tables or row[field] in known]
+            is_changed |= len(kept) < len(rows)
+            tables[name] = kept
 
 
 def _rows(entity: Mapping[str, Any], folder: Path, parents: Mapping[str, list[Raw]]) -> list[Raw]:

@@ -20,7 +20,7 @@ from storage.errors import BadInput
 
 MAX_COLUMNS = 300
 SAMPLED = 20_000
-"""Rows of a longer table that are looked at, chosen by a hash of their place."""
+"""About how many rows of a longer table are looked at: chosen by a hash of their place, of a SQLite table the first."""
 _DATABASES = {".sqlite": "sqlite", ".sqlite3": "sqlite", ".db": "sqlite", ".duckdb": "duckdb", ".ddb": "duckdb"}
 _READERS: Mapping[str, Callable[[Path], pl.LazyFrame]] = {
     ".csv": partial(pl.scan_csv, infer_schema=False),
@@ -33,7 +33,7 @@ KNOWN = (*_READERS, *_DATABASES)
 
 
 def read_table(path: Path, table: str | None = None) -> pl.DataFrame:
-    """The rows of a table, at most `SAMPLED`; columns of text, or of lists of text.
+    """The rows of a table, or a sample (`SAMPLED`); columns of text, or of lists of text.
 
     Args:
         table: of a database; None where it has one table.

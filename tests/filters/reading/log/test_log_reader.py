@@ -41,6 +41,19 @@ def test_the_gate_finds_the_rare_requests_that_a_world_serves() -> None:
     assert sum(found) >= 0.9 * len(found)
 
 
+def test_a_gate_that_begins_with_requests_finds_what_a_sample_does_not_show() -> None:
+    """Given one request in three hundred that is the hotel's, then they pass with a twentieth of the log; without a beginning,
+    and with a sample that has none, fewer do."""
+    log, ours = rows(6000, 1 / 300)
+    wanted = {text for text, is_ours in zip(log["norm"], ours, strict=True) if is_ours}
+
+    def found(requests: Sequence[str]) -> float:
+        gate = gate_of(teach_gate([log], read_them, requests, per_round=20))
+        return len(wanted.intersection(best_texts([log], gate, 300)["norm"])) / len(wanted)
+
+    assert found(requests_of(ALL_WORLDS["hotel"])) >= 0.9 > found([])
+
+
 def test_texts_with_a_frame_and_chinese_ones_are_not_read() -> None:
     log, _ = rows(20, 1.0)
     framed = log.with_columns(ungrounded=pl.lit(None, pl.String))

@@ -17,8 +17,8 @@ from storage.store import Store
 from synth.tasks.solver import admit_any, expert_messages, world_seeds
 from synth.tasks.verify import verify
 from synth.worlds import WORLDS
+from synth.worlds.base import World
 from synth.worlds.declarative.compile import compile_file, compile_spec
-from synth.worlds.declarative.compiled_world import SpecWorld
 from synth.worlds.declarative.language.problems import SpecError
 from synth.worlds.stored_worlds import register_stored, worlds_frame
 
@@ -86,7 +86,7 @@ def problems(path: Path) -> str:
     return "; ".join(map(str, caught.value.problems))
 
 
-def rows_of(world: type[SpecWorld], seed: int, entity: str) -> Any:
+def rows_of(world: type[World], seed: int, entity: str) -> Any:
     return world(seed).state()[entity]
 
 
@@ -139,7 +139,7 @@ def test_the_world_needs_no_table_any_more(folder: Path, tmp_path: Path) -> None
     (folder / "places.csv").unlink()
     store.commit([store.write("worlds", "worlds-x", frame)])
     register_stored(store)
-    assert rows_of(WORLDS[world.name], 3, "dish") == rows_of(world, 3, "dish")  # type: ignore[arg-type]
+    assert rows_of(WORLDS[world.name], 3, "dish") == rows_of(world, 3, "dish")
     WORLDS.forget(world.name)
     assert compile_spec(json.loads(frame["spec"][0])).name == world.name
 
@@ -157,6 +157,22 @@ def test_what_a_request_names_is_taken_from_the_table_with_all_its_cells(folder:
         assert "17" in task.plan.answer
         assert verify(world, task, expert_messages(world, task)).success
     WORLDS.forget(world.name)
+
+
+def test_rows_that_refer_to_one_another_or_to_themselves_are_kept_where_these_are(folder: Path) -> None:
+    """Given dishes that go with another dish, some of which is no row, then only those are kept whose dish is, and its dish in turn."""
+    partners = [f"D{(n * 7) % 100}" if n % 10 else "D999" for n in range(100)]
+    pl.DataFrame({"code": [f"D{n}" for n in range(100)], "title": [f"Dish {n}" for n in range(100)], "with": partners}).write_csv(
+        folder / "dishes.csv"
+    )
+    path = changed(folder, "rows_from: {file: dishes.csv}", "rows_from: {file: dishes.csv, key: code, columns: {partner: with}}")
+    fields = "      title: {type: name, open: true}\n      place: {type: ref, to: place}\n      cost: {type: money, min: 0, max: 500}\n"
+    assert fields in path.read_text()
+    path.write_text(path.read_text().replace(fields, "      title: {type: name, open: true}\n      partner: {type: ref, to: dish}\n"))
+    rows = rows_of(compile_file(path), 0, "dish")
+    numbers = {row["title"]: int(row["title"].split()[1]) for row in rows.values()}
+    assert len(rows) >= 2
+    assert all(numbers[rows[row["partner"]]["title"]] == numbers[row["title"]] * 7 % 100 for row in rows.values())
 
 
 @pytest.mark.parametrize("kind", ["tsv", "jsonl", "parquet", "sqlite", "duckdb"])
