@@ -21,10 +21,5 @@ def grounded_worlds(names: Sequence[str] | None = None) -> Worlds:
 
 
 def reader_worlds(names: Sequence[str] | None) -> tuple[str, ...]:
-    """Those of these worlds that the reader reads: they have no lexicon, and speak English."""
-    return tuple(name for name in names or () if name not in GROUNDED and "en" in WORLDS[name].languages)
-
-
-def unread_worlds(names: Sequence[str] | None) -> tuple[str, ...]:
-    """Those of these worlds in which nothing can be read: they have no lexicon, and do not speak English."""
-    return tuple(name for name in names or () if name not in GROUNDED and "en" not in WORLDS[name].languages)
+    """Those of these worlds that the reader reads: they have no lexicon."""
+    return tuple(name for name in names or () if name not in GROUNDED)

@@ -14,7 +14,7 @@ from synth.tasks.solver import training_seed
 from synth.tasks.wording import load_templates, slot_kinds, spellings
 from synth.worlds.base import World
 
-ASKED = frozenset({"aspect", "pick"})
+ASKED = frozenset({"aspect", "pick", "topic"})
 """Slots of questions that say what is asked for."""
 _SEEDS = 8
 """World seeds from which values are drawn: few, as each is kept in memory."""

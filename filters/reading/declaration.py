@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Literal
 
-ReadableKind = Literal["day", "time", "count", "number", "money", "choice", "flag", "name", "id"]
+ReadableKind = Literal["day", "time", "count", "number", "money", "choice", "flag", "mark", "name", "id"]
 """What a slot holds. A count says how many of something; a number measures something else (a rating); a name is an open value (a city, a
-title), which stands for itself; an id is an identifier of a known form."""
+title), which stands for itself; an id is an identifier of a known form; a mark says that something is asked for, and has one value."""
 _CAMEL_CASE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -34,6 +34,9 @@ class ReadableSlot:
     low, high: of a count, inclusive bounds.
     nouns: of a count, what it counts, where name and description do not say it all.
     pattern: of an id, a regular expression for a whole identifier in lower case.
+    bound: of a number, -1 for at least, 1 for at most, 0 for just so many. Chinese alone; in English, words say it.
+    units: of a number, unit as it is written -> factor to the slot's own. Chinese alone.
+    beside: (words before, words after) the slot in the world's own wording. Chinese alone.
     key: what slots of several intents share that hold the same; its name by default.
     """
 
@@ -45,6 +48,9 @@ class ReadableSlot:
     high: float = math.inf
     nouns: frozenset[str] = frozenset()
     pattern: str = ""
+    bound: int = 0
+    units: Mapping[str, float] = field(default_factory=dict)
+    beside: tuple[tuple[str, str], ...] = ()
     key: str = ""
 
     def __post_init__(self) -> None:

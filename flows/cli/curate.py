@@ -149,10 +149,6 @@ def _run(settings: Config, files: list[str], ray: str | None, dry_run: bool, ver
     sources = validation.query_files(files)
     if not sources:
         print_text(f"no FILES are named, so {settings.haystack.rows:,} generated sample queries are filtered")
-    from filters.grounded_worlds import unread_worlds
-
-    for world in unread_worlds(settings.curate.worlds):
-        print_text(f"no request is read in {world}: it speaks no English")
     validation.check_held_out(settings)
     if ray is None or dry_run:
         rows = validation.count_query_rows(sources, settings) if sources else None

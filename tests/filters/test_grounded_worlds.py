@@ -1,4 +1,4 @@
-"""Which worlds are read by the parser, by the reader, and by nothing."""
+"""Which worlds are read by the parser, and which by the reader."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from filters.funnel import FunnelConfig, curate
-from filters.grounded_worlds import grounded_worlds, reader_worlds, unread_worlds
+from filters.grounded_worlds import grounded_worlds, reader_worlds
 from filters.grounding.ground_model import GroundConfig
 from storage.store import Store
 from synth.worlds import WORLDS
@@ -27,14 +27,13 @@ def chinese() -> Iterator[str]:
     WORLDS.forget(world.name)
 
 
-def test_worlds_are_told_by_their_lexicon_and_their_languages(chinese: str) -> None:
+def test_worlds_are_told_by_their_lexicon(chinese: str) -> None:
     names = ("city", "hotel", chinese)
     assert [world.name for world in grounded_worlds(names)] == ["city"]
-    assert reader_worlds(names) == ("hotel",)
-    assert unread_worlds(names) == (chinese,)
+    assert reader_worlds(names) == ("hotel", chinese)
 
 
-def test_a_log_is_curated_where_no_world_can_read_it(chinese: str, tmp_path: Path) -> None:
+def test_an_english_log_is_curated_where_no_world_speaks_english(chinese: str, tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     log.write_text("".join(json.dumps({"text": f"please lend me tool t{n:03d} for two days"}) + "\n" for n in range(40)))
     result = curate(Store(tmp_path / "store"), [log], FunnelConfig(worlds=(chinese,), ungrounded=False))

@@ -195,11 +195,19 @@ def fit_logistic(
     names, matrix = _matrix(rows, prior or ())
     target, centre = np.asarray(labels, float), np.array([(prior or {}).get(name, 0.0) for name in names])
     weights = centre.copy()
-    for _ in range(30):
+
+    def loss(at: NDArray[np.float64]) -> float:
+        scores = matrix @ at
+        return float(np.logaddexp(0.0, scores).sum() - target @ scores + decay / 2 * np.square(at - centre).sum())
+
+    for _ in range(50):
         share = 1 / (1 + np.exp(-np.clip(matrix @ weights, -30, 30)))
         gradient = matrix.T @ (share - target) + decay * (weights - centre)
         curvature = (matrix * (share * (1 - share))[:, None]).T @ matrix + decay * np.eye(len(names))
         step = np.linalg.solve(curvature, gradient)
+        before = loss(weights)
+        while loss(weights - step) > before and np.abs(step).max() > 1e-6:  # far from the end a full step may lead away
+            step /= 2
         weights -= step
         if np.abs(step).max() < 1e-6:
             break

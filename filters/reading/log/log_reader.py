@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 
 from filters.frames.hash_join import key_of
 from filters.reading.complete import draw_missing, missing_slots, say
-from filters.reading.labels.teaching import Turn, taught
+from filters.reading.labels.teaching import Turn
 from filters.reading.log.student import BUCKETS, Student, teach
-from filters.reading.of_world import readable_world, reword, slots_of
-from filters.reading.reader import Reader, Reading
+from filters.reading.of_world import reword, slots_of
+from filters.reading.readings import Reading
+from filters.reading.world_reader import UNREAD, WorldReader, language_of
 from storage.records import Frame
 from synth.worlds import WORLDS
 
@@ -37,10 +38,9 @@ CHUNK = 256
 
 
 @lru_cache(maxsize=4)
-def reader_of(worlds: tuple[str, ...], id_patterns: tuple[str, ...] = (), turns: tuple[Turn, ...] = ()) -> Reader | None:
-    """The reader of those of these worlds that speak English; None without one. A process compiles it once. turns: as of `taught`."""
-    readable = [world for world in (readable_world(WORLDS[name]) for name in worlds) if world is not None]
-    return Reader(taught(readable, turns), id_patterns=id_patterns) if readable else None
+def reader_of(worlds: tuple[str, ...], id_patterns: tuple[str, ...] = (), turns: tuple[Turn, ...] = ()) -> WorldReader:
+    """The reader of these worlds; a process compiles it once. turns: as of `taught`."""
+    return WorldReader([WORLDS[name] for name in worlds], turns=turns, id_patterns=id_patterns)
 
 
 def sample_texts(rows: Iterable[pl.DataFrame], limit: int = PER_ROUND) -> pl.DataFrame:
@@ -60,7 +60,7 @@ def compact(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _unread(rows: pl.DataFrame) -> pl.DataFrame:
-    return rows.filter(pl.col("ungrounded").is_not_null() & (pl.col("language") != "zh"))
+    return rows.filter(pl.col("ungrounded").is_not_null())
 
 
 def teach_gate(
@@ -141,9 +141,7 @@ def read_chunk(
 
     completes: whether what a request leaves out is drawn (`complete.py`), where none of its values is unread.
     """
-    reader = reader_of(worlds, id_patterns, turns)
-    assert reader is not None, "no world speaks English"
-    readings = []
+    reader, readings = reader_of(worlds, id_patterns, turns), []
     for text, reading in zip(texts, reader.read(texts), strict=True):
         frame, task_text = _frame(text, reading, completes=completes)
         readings.append(LogReading(frame, task_text, reading.confidence, reading.unread + len(reading.foreign)))
@@ -152,6 +150,8 @@ def read_chunk(
 
 def _frame(text: str, reading: Reading, *, completes: bool) -> tuple[Frame | None, str]:
     """The frame of a reading, and the request of its task."""
+    if reading is UNREAD:
+        return None, text
     world, intent = WORLDS[reading.world], reading.intent
     slots = slots_of(world, intent, reading.values)
     may_complete = completes and not reading.unread
@@ -161,7 +161,7 @@ def _frame(text: str, reading: Reading, *, completes: bool) -> tuple[Frame | Non
     if added is None:
         return None, text
     text = reword(text, world, intent, reading.values)
-    text = f"{text.rstrip()} {say(world, intent, added, 'en')}" if added else text
+    text = f"{text.rstrip()} {say(world, intent, added, language_of(text))}" if added else text
     return Frame(world=reading.world, intent=intent, slots={**slots, **added}), text
 
 

@@ -20,7 +20,7 @@ from filters.reading.labels.labelled_file import read_labelled
 from filters.reading.labels.teaching import Turn, turns_of
 from filters.reading.log import log_reader
 from filters.reading.log.log_reader import LogReading
-from filters.reading.of_world import readable_world, requests_of
+from filters.reading.of_world import requests_of
 from filters.step import BatchStep, Context, Setup, SurveyStep
 from storage.store import Part, part_id
 from synth.worlds import WORLDS
@@ -74,8 +74,7 @@ def _turns(config: GroundConfig, worlds: tuple[str, ...]) -> tuple[Turn, ...]:
     """Of the user's labelled requests. Raises BadInput: see `read_labelled`."""
     if config.labelled is None:
         return ()
-    readable = [world for world in (readable_world(WORLDS[name]) for name in worlds) if world is not None]
-    return turns_of(read_labelled(config.labelled, readable))
+    return turns_of(read_labelled(config.labelled, list(log_reader.reader_of(worlds).declared.values())))
 
 
 def _read_texts(texts: Sequence[str], inputs: Inputs, context: Context, name: str) -> list[LogReading]:

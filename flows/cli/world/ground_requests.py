@@ -15,15 +15,16 @@ from storage.errors import BadInput
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from filters.reading.declaration import ReadableWorld
     from filters.reading.labels.fit import Labelled
-    from filters.reading.reader import Reader, Reading
+    from filters.reading.labels.teaching import Turn
+    from filters.reading.readings import Reading
+    from filters.reading.world_reader import WorldReader
 
 app = typer.Typer(
     no_args_is_help=True,
     help="""How requests of users are read: world, intent and slots, with a confidence. No language model is called.
 
-A reader is compiled from what a world declares, so any world can be read, your own too. It reads English.""",
+A reader is compiled from what a world declares, so any world can be read, your own too, in English and Chinese.""",
 )
 WorldNames = Annotated[
     list[str],
@@ -51,9 +52,12 @@ def try_(
       headrace ground try "Transfer 200 dollars from a012 to a034" --world banking --world hotel
     """
     with handle_errors(debug):
-        reader = _reader_of(_worlds(world))
-        (reading,) = reader.read([text])
-        for line in _lines(reading):
+        from filters.reading.world_reader import UNREAD
+
+        (reading,) = _reader_of(world).read([text])
+        if reading is UNREAD:
+            raise BadInput("no world that is named speaks the language of this request")
+        for line in _lines(reading, text):
             print_text(line)
 
 
@@ -73,8 +77,8 @@ def bench(
         from filters.reading.labels.labelled_file import read_labelled
         from flows.summaries.summary_tables import Table, print_table
 
-        worlds = _worlds(world)
-        judged = sorted(_judge(_reader_of(worlds), read_labelled(file, worlds)), reverse=True)
+        reader = _reader_of(world)
+        judged = sorted(_judge(reader, read_labelled(file, list(reader.declared.values()))), reverse=True)
         rows = [_row(f"most confident {share:.0%}", judged[: max(1, round(len(judged) * share))]) for share in _SHARES]
         rows += [_row(f"confidence of {step} or more", [each for each in judged if each[0] >= step]) for step in _STEPS]
         print_table(Table("ground", f"{file}: {len(judged):,} requests", rows), out)
@@ -94,29 +98,23 @@ def teach(
     """
     with handle_errors(debug):
         from filters.reading.labels.labelled_file import read_labelled
-        from filters.reading.labels.teaching import folds, taught, turns_of
+        from filters.reading.labels.teaching import folds, turns_of
         from flows.summaries.summary_tables import Table, print_table
 
-        worlds = _worlds(world)
-        examples = read_labelled(file, worlds)
-        parts = [_judge(_reader_of(taught(worlds, turns_of(others))), measured) for others, measured in folds(examples)]
-        before, after = (sorted(part, reverse=True) for part in (_judge(_reader_of(worlds), examples), chain.from_iterable(parts)))
+        reader = _reader_of(world)
+        examples = read_labelled(file, list(reader.declared.values()))
+        parts = [_judge(_reader_of(world, turns_of(others)), measured) for others, measured in folds(examples)]
+        before, after = (sorted(part, reverse=True) for part in (_judge(reader, examples), chain.from_iterable(parts)))
         rows = [_row(f"{name}, {share:.0%} most confident", judged[: max(1, round(len(judged) * share))])
                 for share in (0.5, 1.0) for name, judged in (("without", before), ("with the others", after))]  # fmt: skip
         print_table(Table("ground", f"{file}: {len(examples):,} requests", rows), out)
         print_text(f"to learn from them in a curation: curate: {{ground: {{labelled: {file}}}}} in its configuration")
 
 
-def _judge(reader: Reader, examples: Sequence[Labelled]) -> list[tuple[float, bool]]:
+def _judge(reader: WorldReader, examples: Sequence[Labelled]) -> list[tuple[float, bool]]:
     """Confidence, and whether the frame is right, of each request."""
-    from filters.reading.frames import confidence
-
-    judged = []
-    for example, (found, candidates) in zip(examples, reader.candidates([each.text for each in examples]), strict=True):
-        choice = reader.choose(found, candidates)
-        labels = example.alternatives(reader.twins)
-        judged.append((confidence(choice.features, reader.weights), any(label.is_right(choice.frame) for label in labels)))
-    return judged
+    readings = reader.read([each.text for each in examples])
+    return [(reading.confidence, reader.is_right(reading, example)) for reading, example in zip(readings, examples, strict=True)]
 
 
 def _row(name: str, judged: Sequence[tuple[float, bool]]) -> dict[str, str]:
@@ -125,13 +123,13 @@ def _row(name: str, judged: Sequence[tuple[float, bool]]) -> dict[str, str]:
     return {"requests": name, "number": f"{len(judged):,}", "right": f"{right / len(judged):.1%}" if judged else ""}
 
 
-def _lines(reading: Reading) -> list[str]:
+def _lines(reading: Reading, text: str) -> list[str]:
     lines = [f"frame       {reading.world}/{reading.intent}"]
     lines += [f"  {value.slot} = {value.value}    “{value.said}”, {value.probability:.0%} sure" for value in reading.values]
     lines.append(f"confidence  {reading.confidence:.2f} that all of it is right")
     if reading.twins:
         lines.append(f"the same    {', '.join(f'{world}/{intent}' for world, intent in reading.twins)}: either may be taken")
-    lines += _task_lines(reading)
+    lines += _task_lines(reading, text)
     if reading.foreign:
         lines.append(f"unread      {', '.join(reading.foreign)}")
     if reading.unread:
@@ -139,10 +137,11 @@ def _lines(reading: Reading) -> list[str]:
     return lines
 
 
-def _task_lines(reading: Reading) -> list[str]:
+def _task_lines(reading: Reading, text: str) -> list[str]:
     """What a task of the reading adds to what was said: values that are drawn, and rows that its world is given."""
     from filters.reading.complete import draw_missing, missing_slots, say
     from filters.reading.of_world import slots_of
+    from filters.reading.world_reader import language_of
     from storage.records import canonical_json
     from synth.worlds import WORLDS
 
@@ -154,26 +153,14 @@ def _task_lines(reading: Reading) -> list[str]:
     if drawn is None or (drawn and reading.unread):
         return [f"no task     it does not say {', '.join(missing_slots(world, reading.intent, slots))}"]
     given = world.given_for(reading.intent, {**slots, **drawn})
-    lines = [f"drawn       {say(world, reading.intent, drawn, 'en')}"] if drawn else []
+    lines = [f"drawn       {say(world, reading.intent, drawn, language_of(text))}"] if drawn else []
     return [*lines, f"given       {canonical_json(given)}, where no seed has it"] if given else lines
 
 
-def _reader_of(worlds: list[ReadableWorld]) -> Reader:
-    from filters.reading.reader import Reader
-
-    return Reader(worlds)
-
-
-def _worlds(names: list[str]) -> list[ReadableWorld]:
-    """The readable worlds of some names. Raises BadInput: no such world, or one without English."""
-    from filters.reading.of_world import readable_world
+def _reader_of(names: list[str], turns: Sequence[Turn] = ()) -> WorldReader:
+    """The reader of some worlds. Raises BadInput: no such world."""
+    from filters.reading.world_reader import WorldReader
     from flows.validation import resolve_worlds
     from synth.worlds import WORLDS
 
-    worlds = []
-    for name in resolve_worlds(names):
-        world = readable_world(WORLDS[name])
-        if world is None:
-            raise BadInput(f"{name} speaks {' and '.join(WORLDS[name].languages)}; the reader reads English")
-        worlds.append(world)
-    return worlds
+    return WorldReader([WORLDS[name] for name in resolve_worlds(names)], turns=turns)

@@ -6,7 +6,8 @@ from datetime import date
 
 import pytest
 
-from filters.reading.reader import Reader, Reading, shipped_weights
+from filters.reading.reader import Reader, shipped_weights
+from filters.reading.readings import Reading
 from tests.filters.reading.worlds import BANK, CINEMA, cinema
 
 

@@ -13,6 +13,7 @@ from filters.reading.complete import draw_missing
 from filters.reading.log.log_reader import LogReading, are_sure, best_texts, gate_of, read_chunk, sample_texts, teach_gate
 from filters.reading.of_world import requests_of
 from storage.records import Frame
+from synth.text.claims import has_chinese
 from synth.worlds import WORLDS as ALL_WORLDS
 
 WORLDS = ("hotel",)
@@ -54,12 +55,26 @@ def test_a_gate_that_begins_with_requests_finds_what_a_sample_does_not_show() ->
     assert found(requests_of(ALL_WORLDS["hotel"])) >= 0.9 > found([])
 
 
-def test_texts_with_a_frame_and_chinese_ones_are_not_read() -> None:
+def test_texts_with_a_frame_are_not_read() -> None:
     log, _ = rows(20, 1.0)
     framed = log.with_columns(ungrounded=pl.lit(None, pl.String))
-    chinese = log.with_columns(language=pl.lit("zh"))
-    assert sample_texts([framed, chinese]).is_empty()
-    assert best_texts([framed, chinese], gate_of(teach_gate([log], read_them, [])), 10).is_empty()
+    assert sample_texts([framed]).is_empty()
+    assert best_texts([framed], gate_of(teach_gate([log], read_them, [])), 10).is_empty()
+
+
+def test_each_text_is_read_in_its_language() -> None:
+    english, chinese, mixed, neither = read_chunk(
+        ["Please cancel reservation b012", "请取消订单b012", "cancel一下我的订单b012", "¿?"], WORLDS
+    )
+    assert english.frame is not None and chinese.frame is not None and neither.frame is None
+    assert english.frame == chinese.frame
+    assert mixed.frame is None or mixed.frame.intent.startswith("cancel")
+
+
+def test_what_is_drawn_is_said_in_the_language_of_the_request() -> None:
+    (read,) = read_chunk(["我是g012，请取消我的订单"], WORLDS)
+    assert read.frame is not None and read.frame.slots["guest"] == "g012"
+    assert read.text.startswith("我是g012，请取消我的订单 （") and has_chinese(read.text[-8:])
 
 
 def test_a_sample_does_not_depend_on_the_order_of_pieces() -> None:

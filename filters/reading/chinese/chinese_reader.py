@@ -1,0 +1,62 @@
+"""Reads Chinese requests in any world: text -> frame, with a confidence that says how often such a frame is right."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+
+from filters.reading.chinese.chinese_compiled import ChineseWorld
+from filters.reading.chinese.chinese_frames import ChineseChoice, ChineseFinder, ChineseFrame, ChineseText, Weights, choose, confidence
+from filters.reading.declaration import ReadableWorld
+from filters.reading.readings import Reading, ReadValue
+from synth.engines.encoder import Encode, encode
+
+
+@cache
+def shipped_weights() -> Weights:
+    """The weights of this package. Where they come from stands in the file itself."""
+    weights: Weights = json.loads((files("filters.reading.chinese") / "weights_zh.json").read_text(encoding="utf-8"))["weights"]
+    return weights
+
+
+class ChineseReader:
+    """Reads Chinese requests in some worlds; arguments as of `Reader`."""
+
+    def __init__(
+        self,
+        worlds: Sequence[ReadableWorld],
+        *,
+        weights: Weights | None = None,
+        embed: Encode = encode,
+        id_patterns: Sequence[str] = (),
+    ) -> None:
+        self.weights = shipped_weights() if weights is None else weights
+        self._embed = embed
+        self._finder = ChineseFinder([ChineseWorld(world, tuple(id_patterns)) for world in worlds], embed)
+
+    def read(self, texts: Sequence[str]) -> list[Reading]:
+        """The likeliest frame of each text, however unlikely."""
+        return [reading_of(choice, confidence(choice.features, self.weights)) for choice in self.choices(texts)]
+
+    def choices(self, texts: Sequence[str]) -> list[ChineseChoice]:
+        """The likeliest frame of each text with its features, to fit weights or to look at."""
+        documents = [ChineseText(text) for text in texts]
+        return [choose(*each, self.weights) for each in zip(documents, self._frames(documents), strict=True)]
+
+    def candidates(self, texts: Sequence[str]) -> list[list[ChineseFrame]]:
+        """The likeliest frames of each text."""
+        return self._frames([ChineseText(text) for text in texts])
+
+    def _frames(self, documents: Sequence[ChineseText]) -> list[list[ChineseFrame]]:
+        vectors = self._embed([document.text for document in documents])
+        return [self._finder.frames(document, vector) for document, vector in zip(documents, vectors, strict=True)]
+
+
+def reading_of(choice: ChineseChoice, trust: float) -> Reading:
+    frame = choice.frame
+    values = tuple(
+        ReadValue(each.slot, each.value, each.span.text, each.span.start, each.span.end, each.probability) for each in frame.filled
+    )
+    return Reading(frame.intent.world.world.name, frame.intent.intent.name, values, trust, frame.foreign, frame.unread)
