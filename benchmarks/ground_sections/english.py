@@ -68,14 +68,14 @@ class Requests:
     """Files of one part of SGD, and the worlds of those of its services that the training part does not have."""
 
     def __init__(self, folder: Path, split: str) -> None:
-        self.folder, self._split = folder, split
+        self.folder, self.split = folder, split
         seen = {service["service_name"] for service in sgd.read_json(folder / "sgd_train_schema.json.gz")}
         self.schema = sgd.read_json(folder / f"sgd_{split}_schema.json.gz")
         self.names = [service["service_name"] for service in self.schema if service["service_name"] not in seen]
         self.worlds = {service["service_name"]: sgd.service_of(service) for service in self.schema if service["service_name"] in self.names}
 
     def rows(self, kind: str) -> list[dict[str, Any]]:
-        return sgd.read_rows(self.folder / f"sgd_{self._split}_{kind}.jsonl.gz")
+        return sgd.read_rows(self.folder / f"sgd_{self.split}_{kind}.jsonl.gz")
 
     def labelled(self, kind: str) -> list[Labelled]:
         return [sgd.label(row, self.worlds[row["service"]]) for row in self.rows(kind) if row["service"] in self.worlds]
@@ -87,7 +87,7 @@ class Requests:
     @cached_property
     def rewordings(self) -> Mapping[str, list[dict[str, Any]]]:
         """Version -> the schema in other words, its services in the same order."""
-        versions: Mapping[str, list[dict[str, Any]]] = sgd.read_json(self.folder / f"sgdx_{self._split}_schemas.json.gz")
+        versions: Mapping[str, list[dict[str, Any]]] = sgd.read_json(self.folder / f"sgdx_{self.split}_schemas.json.gz")
         return versions
 
 

@@ -2,8 +2,8 @@
 
     HEADRACE_TEST_DATA=... python -m benchmarks.ground_sections.fit_chinese
 
-The other half is what `chinese.py` measures. The confidence meets requests that no intent serves: one domain at a time is left out of the
-world; and generated requests to the library's worlds are read with all intents, and with half of them.
+The other half is what `chinese.py` measures. The confidence meets requests that no intent serves: one domain at a time, or some slots, are
+left out of the world; and generated requests to the library's worlds are read with all intents, and with half of them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def main() -> None:
     requests = crosswoz.halves(crosswoz.requests_in(folder, "val"))[0]
     frame = _frame_weights(world, requests)
     features, labels = list[Features](), list[bool]()
-    for reduced in (world, *_without_one(world)):
+    for reduced in (world, *_without_one(world), *_without_slots(world)):
         reader = ChineseReader([reduced], weights={"frame": frame, "confidence": {}})
         for request, choice in zip(requests, reader.choices([each.text for each in requests]), strict=True):
             features.append(choice.features)
@@ -72,6 +72,17 @@ def _frame_weights(world: ReadableWorld, requests: Sequence[crosswoz.Request]) -
             if right:
                 groups.append(([frame.features for frame in frames], right[0]))
     return fit_softmax(groups)
+
+
+def _without_slots(world: ReadableWorld) -> Iterator[ReadableWorld]:
+    """The world without some of its slots: what requests say of these is to lower the confidence."""
+    for seed in range(3):
+        rng = random.Random(seed)
+        intents = {
+            name: replace(intent, slots={key: slot for key, slot in intent.slots.items() if key in intent.required or rng.random() < 0.7})
+            for name, intent in world.intents.items()
+        }
+        yield replace(world, intents=intents)
 
 
 def _library(share: float) -> list[ReadableWorld]:

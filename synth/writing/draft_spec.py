@@ -30,6 +30,7 @@ _FEW, _MOST_FLAGS, _MOST_FILTERS, _MOST_ASKED = 24, 6, 7, 5
 _LONGEST_NAME, _MOST_DAYS = 60, 3650
 _NEARLY_ALL = 0.95
 _PRICES = re.compile(r"price|cost|fare|fee|rent|amount|budget|价|费|消费|票")
+_RATINGS = re.compile(r"rating|score|stars|评分|星级")
 _NAMES = re.compile(r"name|title|名称|名字|^名$")
 _KEYS = re.compile(r"(?:^|_)(?:id|key|code|number|no)$|编号|代码", re.IGNORECASE)
 _CLOCK = re.compile(r"([01]?\d|2[0-3]):[0-5]\d(:\d\d)?")
@@ -42,6 +43,12 @@ _COMMON_KEYS: Mapping[str, str] = {
     **{"编号": "code", "作者": "author"},
 }
 """Chinese names of columns, as names of fields."""
+_BOUNDS: Mapping[str, tuple[str, ...]] = {"between": ("min_", "max_"), "min": ("min_",)}
+"""How a job uses a column -> the beginnings of its slots, which are the search's own filters."""
+_BOUND_WORDS: Mapping[Language, Mapping[str, str]] = {
+    "en": {"max_": "of at most ", "min_": "of at least "},
+    "zh": {"max_": "不超过", "min_": "至少"},
+}
 _NOUNS: Mapping[str, str] = {
     **{"restaurant": "餐馆", "hotel": "酒店", "attraction": "景点", "shop": "商店", "product": "商品", "book": "图书", "film": "电影"},
     **{"movie": "电影", "course": "课程", "flight": "航班", "train": "车次", "doctor": "医生", "hospital": "医院", "museum": "博物馆"},
@@ -58,7 +65,7 @@ class _Column:
     """A column of a table and the field that it becomes.
 
     name: of the field. source: of the column, or of the column and the value that a list has.
-    keys: of the field, type first. use: how a job uses it: equal, max, min, flag, or not at all.
+    keys: of the field, type first. use: how a job uses it: equal, between, min, flag, or not at all.
     """
 
     name: str
@@ -204,9 +211,10 @@ def _numeric(name: str, cells: Sequence[str]) -> tuple[dict[str, object], str]:
     is_whole = all(number.is_integer() for number in numbers)
     low, high = (math.floor(min(numbers)), max(math.ceil(max(numbers)), math.floor(min(numbers)) + 1))
     if _PRICES.search(name.lower()):
-        return {"type": "money", "min": low, "max": high}, "max"
+        return {"type": "money", "min": low, "max": high, "filter": "between"}, "between"
     kind = "integer" if is_whole else "number"
-    return {"type": kind, "min": low, "max": high, **({} if is_whole else {"step": 0.1}), "filter": "min"}, "min"
+    unit = {"unit": "stars"} if _RATINGS.search(name.lower()) else {}
+    return {"type": kind, "min": low, "max": high, **({} if is_whole else {"step": 0.1}), **unit, "filter": "min"}, "min"
 
 
 def _parts(column: pl.Series) -> list[list[str]] | None:
@@ -359,9 +367,10 @@ def _jobs(tables: Sequence[_Table], language: Language) -> Iterator[str]:
         for column in filters:
             kind = f"{table.name}_{column.name}"
             kinds[kind] = _kind(table, column)
-            slots[column.name] = kind
-            where[f"{column.use}_{column.name}" if column.use in ("max", "min") else column.name] = column.name
-            says += _filter_words(column, language)
+            for bound in _BOUNDS.get(column.use, ("",)):
+                slot = f"{bound}{column.name}"
+                slots[slot], where[slot] = kind, slot
+                says += _filter_words(column, slot, bound, language)
         for column in asked:
             kinds[f"{table.name}_ask_{column.name}"] = {"type": "mark", "words": column.label}
             slots[f"ask_{column.name}"] = f"{table.name}_ask_{column.name}"
@@ -394,12 +403,12 @@ def _openings(noun: str, language: Language) -> tuple[str, ...]:
     return (f"find me a {noun}", f"I am looking for a {noun}") if language == "en" else (f"帮我找一个{noun}", f"我想找{noun}")
 
 
-def _filter_words(column: _Column, language: Language) -> str:
-    place = f"{{{column.name}}}"
+def _filter_words(column: _Column, slot: str, bound: str, language: Language) -> str:
+    place = f"{{{slot}}}"
     if column.use == "flag":
         return f"[ {place}]" if language == "en" else f"[，{place}]"
-    bound = {"en": {"max": "of at most ", "min": "of at least "}, "zh": {"max": "不超过", "min": "至少"}}[language].get(column.use, "")
-    return f"[ with {column.label} {bound}{place}]" if language == "en" else f"[，{column.label}{bound}{place}]"
+    words = _BOUND_WORDS[language].get(bound, "")
+    return f"[ with {column.label} {words}{place}]" if language == "en" else f"[，{column.label}{words}{place}]"
 
 
 def _kind(table: _Table, column: _Column) -> dict[str, object]:

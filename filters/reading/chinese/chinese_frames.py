@@ -15,7 +15,7 @@ import numpy as np
 
 from filters.reading.chinese.chinese_compiled import ChineseIntent, ChineseSlot, ChineseWorld, word_set
 from filters.reading.chinese.chinese_spans import ChineseSpan, bounds_of
-from filters.reading.chinese.chinese_words import NAMES, plain, said_nothing, words
+from filters.reading.chinese.chinese_words import NAMES, idle_before, known_words, lone_talk, plain, said_nothing, words
 from filters.reading.slots import Features
 from filters.reading.spans import ANY_ID
 from synth.engines.encoder import Encode, Vectors
@@ -23,7 +23,7 @@ from synth.engines.encoder import Encode, Vectors
 _TRIED = 8
 """Intents whose slots are filled."""
 _MOST_MARGIN, _MOST_WORDS = 6.0, 8.0
-_NO_STARTS = ("一", "个", "家", "哪", "什么", "有", "吃", "去", "叫", "名", "的", "了", "这", "那", "别的")
+_NO_STARTS = ("一", "个", "家", "哪", "什么", "有", "吃", "去", "叫", "名", "的", "了", "这", "那", "别的", "里", "也", "都", "还", "在")
 _SHOWN = re.compile(r"[这那][个家道座间种款]?")
 """What stands between a name and the noun of its kind: 地坛这个景点."""
 _LABEL_REACH = 8
@@ -145,16 +145,24 @@ def _value(span: ChineseSpan, facts: ChineseSlot, has_partner: bool) -> Any:
         held = span.low if slot.bound < 0 else span.high if slot.bound > 0 else span.value
         return None if held is None or (not slot.bound and span.low != span.high) else round(held * factor, 3)
     if span.kind == "amount" and facts.amounts:
-        bounds = bounds_of(span)
-        return None if bounds is None else facts.amounts.get(bounds)
+        return _amount_value(span, facts)
     if slot.kind == "name":
         is_own = span.kind == "choice" and span.key == slot.key
-        return span.value if is_own or span.kind == "name" else None
+        return span.value if is_own or (span.kind == "name" and not facts.amounts) else None
     if slot.kind in ("choice", "flag", "mark"):
         return span.value if span.kind in ("choice", "mark") and span.key == slot.key else None
     if slot.kind == "id":
         return span.value if span.kind == "id" and span.key in (slot.pattern, ANY_ID) else None
     return span.value if span.kind == slot.kind else None
+
+
+def _amount_value(span: ChineseSpan, facts: ChineseSlot) -> Any:
+    """The value of a slot that an amount comes to; of an open one the amount itself, if the others are of its family."""
+    bounds = bounds_of(span)
+    if bounds is None:
+        return None
+    is_open = facts.slot.kind == "name" and None not in bounds and any(family == bounds[2] for *_, family in facts.amounts)
+    return facts.amounts.get(bounds, span.text[span.core[0] - span.start : span.core[1] - span.start] if is_open else None)
 
 
 def _odds(text: str, span: ChineseSpan, facts: ChineseSlot, spans: Sequence[ChineseSpan]) -> float:
@@ -171,7 +179,8 @@ def _odds(text: str, span: ChineseSpan, facts: ChineseSlot, spans: Sequence[Chin
     if span.kind == "choice":
         is_beside = any(other.kind in ("choice", "id") and (other.end == span.start or other.start == span.end) for other in spans)
         odds += 0.3 * min(4, span.end - span.start) - 2.0 * (span.end - span.start == 1 and not is_beside)
-        odds += 1.0 * (slot.kind == "name")
+        if slot.kind == "name":  # a known name, unless it is the end of a longer one
+            odds += 1.0 if idle_before(text, span.start) or _led(before, facts) else -2.0
     start = span.core[0] if span.kind == "amount" else span.start
     near = text[max(0, start - _LABEL_REACH) : start]
     borders = [other.end for other in spans if other is not span and other.kind != "name" and other.end <= start]
@@ -184,11 +193,14 @@ def _odds(text: str, span: ChineseSpan, facts: ChineseSlot, spans: Sequence[Chin
 def _name_odds(text: str, span: ChineseSpan, facts: ChineseSlot, intent: ChineseIntent) -> float:
     """How likely a place is a name at all, and one of this slot's."""
     before, after, said = text[: span.start], text[span.end :], text[span.start : span.end]
-    if intent.world.nouns.fullmatch(said):
-        return -6.0
     idle = said_nothing(text)[span.start : span.end]
+    unknown = known_words().sub("", said)
+    if len(unknown) < 2 and (not unknown or idle[said.index(unknown)]):
+        return -6.0
     odds = -3.0 * sum(idle) / len(idle) - 0.08 * max(0, len(said) - 8)
-    odds -= 2.0 * said.startswith((*_NO_STARTS, *facts.leads)) + 2.0 * any(word in said[2:-2] for word in words("inner"))
+    odds -= (
+        4.0 * said.startswith(_NO_STARTS) + 2.0 * said.startswith(facts.leads) + 3.0 * any(word in said[2:-2] for word in words("inner"))
+    )
     odds += _led(before, facts) + 0.7 * any(after.startswith(end) for end in facts.ends)
     shown = _SHOWN.match(after)
     if shown is not None:
@@ -212,7 +224,7 @@ def _shared(first: str, second: str) -> int:
 def _led(before: str, facts: ChineseSlot) -> float:
     """More for a longer word that leads to names of the slot's kind."""
     leads = (lead for each in NAMES.values() if any(word in facts.labels for word in each["slots"]) for lead in each["before"])
-    return max((1.2 + 0.3 * len(lead) for lead in leads if before.endswith(lead)), default=0.0)
+    return max((0.7 + 0.5 * len(lead) for lead in leads if before.endswith(lead)), default=0.0)
 
 
 def _fill(scored: Sequence[ChineseFilled], intent: ChineseIntent) -> tuple[ChineseFilled, ...]:
@@ -253,8 +265,8 @@ def _unread(spans: Sequence[ChineseSpan], filled: Sequence[ChineseFilled], inten
 
 
 def _foreign(text: str, filled: Sequence[ChineseFilled], intent: ChineseIntent) -> tuple[str, ...]:
-    """Runs of characters that nothing explains."""
-    explained = list(said_nothing(text))
+    """Runs of characters that nothing explains. Small talk of one character beside such a run is part of its word: 会 of 会议室."""
+    explained = [False] * len(text)
     for each in filled:
         lead = next((len(lead) for lead in intent.slots[each.slot].leads if text.endswith(lead, 0, each.span.start)), 0)
         explained[each.span.start - lead : each.span.end] = [True] * (each.span.end - each.span.start + lead)
@@ -266,7 +278,12 @@ def _foreign(text: str, filled: Sequence[ChineseFilled], intent: ChineseIntent) 
         while start >= 0:
             explained[start : start + len(word)] = [True] * len(word)
             start = text.find(word, start + 1)
-    marked = "".join(" " if is_known else character for character, is_known in zip(text, explained, strict=True))
+    idle, lone = said_nothing(text), lone_talk(text)
+    foreign = [not (is_known or is_idle) for is_known, is_idle in zip(explained, idle, strict=True)]
+    for places, step in ((range(1, len(text)), -1), (range(len(text) - 2, -1, -1), 1)):
+        for place in places:
+            foreign[place] |= foreign[place + step] and lone[place] and not explained[place]
+    marked = "".join(character if is_foreign else " " for character, is_foreign in zip(text, foreign, strict=True))
     return tuple(marked.split())
 
 
@@ -303,9 +320,8 @@ def choose(text: ChineseText, frames: Sequence[ChineseFrame], weights: Weights) 
     length = max(1, sum(not nothing for nothing in said_nothing(text.plain)))
     features: Features = {
         "bias": 1.0,
-        **winner.features,
+        **{name: winner.features[name] for name in ("cosine", "others", "odds", "unread", "required_share", "filled", "foreign")},
         "margin": min(margin, _MOST_MARGIN),
-        "least_slot": min(probabilities, default=1.0),
         "nothing_filled": float(not probabilities),
         "nothing_shared": float(not winner.features["shared"]),
         "names": float(len(names)),

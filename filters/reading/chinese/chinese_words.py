@@ -22,6 +22,7 @@ NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 }
 """What a name names -> `slots`, words of slots that hold such names; `before`, words before such a name."""
 _FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20}
+_PARTICLES = frozenset("的了吗呢吧啊呀我你您他她它和与有是在去到要想")
 _SAYS_NOTHING = re.compile(r"[\s，。！？、；：,.!?;:~()（）\[\]【】“”\"'‘’《》<>…—\-]")
 
 
@@ -60,6 +61,20 @@ def said_nothing(text: str) -> tuple[bool, ...]:
     return tuple(marks)
 
 
+@lru_cache(maxsize=65536)
+def lone_talk(text: str) -> tuple[bool, ...]:
+    """Which characters of a plain text are small talk of one character that may be part of a word; particles and pronouns are not."""
+    marks = [False] * len(text)
+    for match in _small_talk().finditer(text):
+        marks[match.start()] = len(match[0]) == 1 and match[0] not in _PARTICLES
+    return tuple(marks)
+
+
+def idle_before(text: str, place: int) -> bool:
+    """Whether what stands before a place of a plain text says nothing: small talk, a sign, or the beginning."""
+    return place == 0 or (said_nothing(text)[place - 1] and not lone_talk(text)[place - 1])
+
+
 @cache
 def synonyms() -> Mapping[str, frozenset[str]]:
     """Word -> the words of its groups, itself among them."""
@@ -69,6 +84,12 @@ def synonyms() -> Mapping[str, frozenset[str]]:
         for word in group:
             found.setdefault(word, set()).update(group)
     return {word: frozenset(group) for word, group in found.items()}
+
+
+@cache
+def known_words() -> re.Pattern[str]:
+    """Words of `synonyms`, in a row: what names nothing."""
+    return re.compile(f"(?:{any_of(word for word in synonyms() if len(word) > 1)})+")
 
 
 @cache

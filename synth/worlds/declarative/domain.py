@@ -7,6 +7,7 @@ plain tuple) and an entity has a number, so calls need no look-ups by name.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from typing import Any
@@ -48,11 +49,20 @@ class Field:
     starts: Compiled | None = None
     derived: Compiled | None = None
     filter: str = field(init=False)
-    """The filter of `search`: equal, max, min, only or none."""
+    """The filter of `search`: equal, max, min, between, only or none."""
 
     def __post_init__(self) -> None:
         usual = "none" if self.spec.detail else _FILTERS.get(self.spec.type, "equal")
         self.filter = self.spec.filter or usual
+
+    def filters(self) -> list[Field]:
+        """The field once for each argument by which `search` filters by it: `between` has `min` and `max`."""
+        if self.filter != "between":
+            return [self] if self.filter != "none" else []
+        bounds = copy(self), copy(self)
+        for bound, each in zip(("min", "max"), bounds, strict=True):
+            each.filter = bound
+        return [*bounds]
 
     def superlatives(self) -> dict[str, Words]:
         """Order (`asc`, `desc`) -> superlative of the row that this order puts first; empty if rows are not ordered by the field."""
@@ -113,6 +123,10 @@ class Entity:
         if not self.spec.grows:
             return self.prefix + r"\d" * digits
         return rf"{self.prefix}\d{{{digits},{digits + CREATED_DIGITS}}}"
+
+    def filters(self) -> list[Field]:
+        """The fields by which its search filters, each with one filter (`Field.filters`)."""
+        return [bound for each in self.fields.values() for bound in each.filters()]
 
     def owners(self) -> tuple[Field, ...]:
         """The fields that refer to the owners of a row."""

@@ -216,7 +216,7 @@ class Search:
 
     def __init__(self, domain: Domain, entity: Entity) -> None:
         self.entity, self.spec, self.orders = entity, entity.spec.tools.search or SearchTool(), search_orders(entity)
-        self.filters = {filter_name(each): each for each in entity.fields.values() if each.filter != "none"}
+        self.filters = {filter_name(each): each for each in entity.filters()}
         self.arguments = {
             name: replace(filter_argument(domain, each), is_required=name in self.spec.needs) for name, each in self.filters.items()
         }

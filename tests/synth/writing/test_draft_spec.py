@@ -114,10 +114,10 @@ def test_tables_that_nobody_here_made_become_a_world_of_real_requests(tmp_path: 
     assert world.languages == ("zh",)
     WORLDS.register(world)
     asked = [
-        ("suggest_hotel", {"kind": "value_2", "rating": 4.5, "ask_address": "yes"}, "推荐一个评分4.5分以上的舒适型酒店，地址是什么"),
-        ("suggest_restaurant", {"dish": "驴杂汤", "price_per_person": 150}, "人均消费150元以内，能吃到驴杂汤的餐馆"),
+        ("suggest_hotel", {"kind": "value_2", "min_rating": 4.5, "ask_address": "yes"}, "推荐一个评分4.5分以上的舒适型酒店，地址是什么"),
+        ("suggest_restaurant", {"dish": "驴杂汤", "max_price_per_person": 150}, "人均消费150元以内，能吃到驴杂汤的餐馆"),
         ("suggest_attraction", {"name": "故宫", "ask_ticket": "yes"}, "故宫的门票多少钱"),
-        ("suggest_restaurant", {"dish": "月亮上的蛋糕", "rating": 4.0}, "评分4分以上，有月亮上的蛋糕的餐馆"),
+        ("suggest_restaurant", {"dish": "月亮上的蛋糕", "min_rating": 4.0}, "评分4分以上，有月亮上的蛋糕的餐馆"),
     ]
     for intent, slots, text in asked:
         frame = Frame(world=world.name, intent=intent, slots=slots)

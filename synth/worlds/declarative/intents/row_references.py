@@ -342,7 +342,7 @@ def pick_orders(entity: Entity) -> dict[str, Words]:
 
 def pick_filters(entity: Entity) -> list[Field]:
     """Fields that a request for the best row may filter by: at most three."""
-    suited = [each for each in entity.fields.values() if each.filter != "none" and each.type.kind in ("choice", "flag", "whole", "real")]
+    suited = [each for each in entity.filters() if each.type.kind in ("choice", "flag", "whole", "real")]
     kinds = sorted(suited, key=lambda each: ("choice", "flag", "whole", "real").index(each.type.kind))
     return [each for each in kinds if each.type.kind != "flag" or getattr(each.spec, "want", None) is not None][:3]
 

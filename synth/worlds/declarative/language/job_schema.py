@@ -94,7 +94,7 @@ class SearchStep(Strict):
 
     search: Key
     row: Key | None = Field(default=None, alias="as")
-    where: dict[Key, Expression] = Field(default_factory=dict, max_length=12)
+    where: dict[Key, Expression] = Field(default_factory=dict, max_length=16)
     sort: Expression | None = None
 
 
@@ -189,7 +189,7 @@ class IntentSpec(Strict):
     """
 
     leaf: Annotated[str, Field(pattern=r"^[a-z0-9_]+(\.[a-z0-9_]+)*$", max_length=80)]
-    slots: dict[Key, Key] = Field(default_factory=dict, max_length=12)
+    slots: dict[Key, Key] = Field(default_factory=dict, max_length=24)
     optional: tuple[Key, ...] = ()
     steps: tuple[Any, ...] = Field(min_length=1, max_length=MAX_STEPS)
     says: tuple[Template, ...] = Field(default=(), max_length=MAX_REQUESTS)

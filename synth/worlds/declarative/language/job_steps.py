@@ -288,7 +288,7 @@ class _StepResolver:
             place.broken |= set(self.domain.entities)
             self.add(f"{path}.search", f"{entity.name} has no search with an order; give it `search`, and a field `low` or `high`")
             return None
-        filters = {filter_name(each): each for each in entity.fields.values() if each.filter != "none"}
+        filters = {filter_name(each): each for each in entity.filters()}
         where: dict[str, tuple[Field, Argument]] = {}
         for name, text in spec.where.items():
             if name not in filters:

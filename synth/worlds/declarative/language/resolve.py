@@ -195,6 +195,8 @@ class _Resolver:
                 self.add(f"{path}.phrase", "a flag has no value to say; use `want`")
             if each.filter == "only" and not isinstance(each.spec, schema.FlagField):
                 self.add(f"{path}.filter", f"'only' is for a flag, and this is {each.type}")
+            if each.filter == "between" and not isinstance(each.spec, _ORDERED):
+                self.add(f"{path}.filter", f"'between' is for numbers, money, dates and times, and this is {each.type}")
             self._check_groups(entity, each, path)
 
     def _check_groups(self, entity: Entity, each: Field, path: str) -> None:
@@ -239,7 +241,7 @@ class _Resolver:
                 if name not in entity.fields:
                     self.add(f"{path}.{view}.shows", f"no field {name!r}; {nearest(name, entity.fields)}")
         if tools.search is not None:
-            filters = [filter_name(each) for each in entity.fields.values() if each.filter != "none"]
+            filters = [filter_name(each) for each in entity.filters()]
             for name in tools.search.needs:
                 if name not in filters:
                     self.add(f"{path}.search.needs", f"no filter {name!r}; {nearest(name, filters)}")
@@ -311,6 +313,7 @@ def _type(field: schema.FieldSpec, words: Mapping[str, Words]) -> Type:
     return PLAIN_TYPES[field.type]
 
 
+_ORDERED = (schema.IntegerField, schema.NumberField, schema.MoneyField, schema.DateField, schema.TimeField)
 _GROUPS = ("choice", "name", "flag", "ref")
 """Kinds of fields by which rows are grouped."""
 _USUAL_LABELS = {

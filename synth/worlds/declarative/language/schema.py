@@ -114,13 +114,13 @@ class _RowField(_Labelled):
     """What all fields of a row share.
 
     detail: only the `get` tool shows it; lists and searches do not.
-    filter: how `search` filters by it (`only`: a flag that a call may require but not exclude).
+    filter: how `search` filters by it (`between`: by least and most; `only`: a flag that a call may require but not exclude).
     starts: expression for the value in a fresh world; there the field's name stands for the random value.
     derived: expression for a value that is never stored.
     """
 
     detail: bool = False
-    filter: Literal["equal", "max", "min", "only", "none"] | None = None
+    filter: Literal["equal", "max", "min", "between", "only", "none"] | None = None
     starts: Expression | None = None
     derived: Expression | None = None
 

@@ -71,7 +71,7 @@ def give_rows(entity: Entity, rows: dict[str, Row], descriptions: Sequence[Mappi
 
 def conditions_of(entity: Entity, description: Mapping[str, JSON]) -> list[Condition]:
     """The conditions on stored fields; those on derived ones cannot be given."""
-    filters = {filter_name(each): each for each in entity.fields.values() if each.filter != "none"}
+    filters = {filter_name(each): each for each in entity.filters()}
     found = [Condition(filters[name], value) for name, value in description.items()]
     return [each for each in found if each.field.place >= 0]
 
@@ -95,9 +95,15 @@ def _fits(row: Sequence[Any], conditions: Sequence[Condition]) -> bool:
 def _fit(row: list[Any], conditions: Sequence[Condition], rng: random.Random) -> None:
     for each in conditions:
         if not each.passes(row[each.field.place]):
-            fitting = [each.value] if each.field.filter in ("equal", "only") else [*filter(each.passes, _values(each.field))]
+            fitting = [each.value] if each.field.filter in ("equal", "only") else _values_that_pass(each, conditions)
             if fitting:
                 row[each.field.place] = rng.choice(fitting)
+
+
+def _values_that_pass(condition: Condition, conditions: Sequence[Condition]) -> list[Any]:
+    """Values of the condition's field that pass all conditions on this field."""
+    same = [each for each in conditions if each.field.name == condition.field.name]
+    return [value for value in _values(condition.field) if all(each.passes(value) for each in (condition, *same))]
 
 
 def _take_from_table(entity: Entity, row: list[Any], conditions: Sequence[Condition], rng: random.Random) -> None:
