@@ -15,7 +15,7 @@ import numpy as np
 
 from filters.reading.chinese.chinese_compiled import ChineseIntent, ChineseSlot, ChineseWorld, word_set
 from filters.reading.chinese.chinese_spans import ChineseSpan, bounds_of
-from filters.reading.chinese.chinese_words import NAMES, idle_before, known_words, lone_talk, plain, said_nothing, words
+from filters.reading.chinese.chinese_words import NAMES, idle_after, idle_before, known_words, lone_talk, plain, said_nothing, words
 from filters.reading.slots import Features
 from filters.reading.spans import ANY_ID
 from synth.engines.encoder import Encode, Vectors
@@ -23,7 +23,10 @@ from synth.engines.encoder import Encode, Vectors
 _TRIED = 8
 """Intents whose slots are filled."""
 _MOST_MARGIN, _MOST_WORDS = 6.0, 8.0
-_NO_STARTS = ("一", "个", "家", "哪", "什么", "有", "吃", "去", "叫", "名", "的", "了", "这", "那", "别的", "里", "也", "都", "还", "在")
+_SHORT_NAME, _STRONG = 2, 1.5
+"""Characters of a name that needs a lead of more than one character; how much such a lead counts."""
+_NO_STARTS = ("一", "个", "家", "哪", "什么", "有", "吃", "去", "叫", "名", "的", "了", "这", "那", "别的")
+_NO_STARTS += ("里", "也", "都", "还", "在", "和", "与", "或", "跟", "它", "其", "周边", "附近", "周围", "旁边")
 _SHOWN = re.compile(r"[这那][个家道座间种款]?")
 """What stands between a name and the noun of its kind: 地坛这个景点."""
 _LABEL_REACH = 8
@@ -180,7 +183,8 @@ def _odds(text: str, span: ChineseSpan, facts: ChineseSlot, spans: Sequence[Chin
         is_beside = any(other.kind in ("choice", "id") and (other.end == span.start or other.start == span.end) for other in spans)
         odds += 0.3 * min(4, span.end - span.start) - 2.0 * (span.end - span.start == 1 and not is_beside)
         if slot.kind == "name":  # a known name, unless it is the end of a longer one
-            odds += 1.0 if idle_before(text, span.start) or _led(before, facts) else -2.0
+            is_whole = (idle_before(text, span.start) or _led(before, facts)) and idle_after(text, span.end, facts.ends)
+            odds += 1.0 if is_whole else -2.0
     start = span.core[0] if span.kind == "amount" else span.start
     near = text[max(0, start - _LABEL_REACH) : start]
     borders = [other.end for other in spans if other is not span and other.kind != "name" and other.end <= start]
@@ -201,7 +205,9 @@ def _name_odds(text: str, span: ChineseSpan, facts: ChineseSlot, intent: Chinese
     odds -= (
         4.0 * said.startswith(_NO_STARTS) + 2.0 * said.startswith(facts.leads) + 3.0 * any(word in said[2:-2] for word in words("inner"))
     )
-    odds += _led(before, facts) + 0.7 * any(after.startswith(end) for end in facts.ends)
+    led = _led(before, facts)
+    odds -= 1.5 * (len(said) == _SHORT_NAME and led < _STRONG)
+    odds += led + 0.7 * any(after.startswith(end) for end in facts.ends)
     shown = _SHOWN.match(after)
     if shown is not None:
         noun = after[shown.end() :]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
@@ -73,6 +73,11 @@ def lone_talk(text: str) -> tuple[bool, ...]:
 def idle_before(text: str, place: int) -> bool:
     """Whether what stands before a place of a plain text says nothing: small talk, a sign, or the beginning."""
     return place == 0 or (said_nothing(text)[place - 1] and not lone_talk(text)[place - 1])
+
+
+def idle_after(text: str, place: int, ends: Sequence[str]) -> bool:
+    """Whether what begins at a place of a plain text says nothing or is one of the ends of a name."""
+    return place >= len(text) or text.startswith(tuple(ends), place) or (said_nothing(text)[place] and not lone_talk(text)[place])
 
 
 @cache
