@@ -75,7 +75,7 @@ def read(file: Path | None, *, store: Path | None = None, families: Path | None 
     config = yaml_config.load(file, Config) if file is not None else Config()
     config = config.model_copy(update={"store": store or config.store, "families": families or config.families})
     if config.families is not None:
-        wordings(config.families)
+        wordings(config.families, config.haystack.worlds)
     return config
 
 

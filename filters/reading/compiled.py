@@ -11,7 +11,17 @@ import numpy as np
 from filters.reading.declaration import ReadableIntent, ReadableWorld, split_name
 from filters.reading.english_words import VERB_FAMILIES, Token, small_talk_stems, stem
 from filters.reading.slots import SlotFacts, common_words
-from filters.reading.spans import ANY_ID, Span, SpanFinder, before_noun_spans, choice_spans, flag_spans, id_spans, trimmed_spans
+from filters.reading.spans import (
+    ANY_ID,
+    Span,
+    SpanFinder,
+    SpellingIndex,
+    before_noun_spans,
+    choice_spans,
+    flag_spans,
+    id_spans,
+    trimmed_spans,
+)
 from synth.engines.encoder import Encode, Vectors
 
 
@@ -29,12 +39,22 @@ class CompiledWorld:
         described = _stems(world.about, *(" ".join((*split_name(intent.name), intent.about)) for intent in world.intents.values()))
         self._facts = {slot: SlotFacts(slot, described) for intent in world.intents.values() for slot in intent.slots.values()}
         self._keyed = world.slots
+        self._spellings = self._index()
         self.lexicon = described | _stems(" ".join(split_name(world.name)))
         self.nouns = self.lexicon - small_talk_stems()
         forms = sorted({slot.pattern for slot in self._facts if slot.kind == "id"})
         self._ids = [*((form, form) for form in forms), *((pattern, ANY_ID) for pattern in id_patterns)]
         self.intent_words = frozenset(word for intent in world.intents.values() for word in intent_words(intent))
         self.slot_words = frozenset(word for facts in self._facts.values() for word in facts.words)
+
+    def _index(self) -> SpellingIndex:
+        """The spellings of all choices, by their first words."""
+        index: dict[str, list[tuple[tuple[str, ...], str, str, bool]]] = {}
+        for key, slot in self._keyed.items():
+            for value, spellings in self._facts[slot].spellings if slot.kind == "choice" else ():
+                for number, spelling in enumerate(spellings):
+                    index.setdefault(spelling[0], []).append((tuple(spelling), key, value, number == 0))
+        return index
 
     def facts_of(self, intent: ReadableIntent) -> dict[str, SlotFacts]:
         return {name: self._facts[slot] for name, slot in intent.slots.items()}
@@ -43,10 +63,9 @@ class CompiledWorld:
         """All spans of a text, those of this world among them."""
         ids = [span for pattern, form in self._ids for span in id_spans(text, tokens, pattern, form)]
         spans = [*ids, *(span for span in finder.spans() if not any(span.overlaps(each) for each in ids))]
+        spans += choice_spans(text, tokens, self._spellings)
         for key, slot in self._keyed.items():
-            if slot.kind == "choice":
-                spans += choice_spans(text, tokens, key, self._facts[slot].spellings)
-            elif slot.kind == "flag":
+            if slot.kind == "flag":
                 spans += flag_spans(tokens, key, self._facts[slot].keys)
         spans += before_noun_spans(text, tokens, self.nouns, self.lexicon)
         return [*spans, *trimmed_spans(text, tokens, spans, self.nouns, self.slot_words)]

@@ -9,12 +9,13 @@ a slot's (`slots.py`), a frame's among its rivals (softmax), and the confidence 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import exp, log
 
 import numpy as np
+from numpy.typing import NDArray
 
 from filters.reading.compiled import CompiledIntent, CompiledWorld, intent_vectors
 from filters.reading.english_words import FUNCTION_WORDS, SMALL_TALK, VERB_FAMILIES, Token, stem, tokenise, words
@@ -104,9 +105,14 @@ class FrameFinder:
         self.worlds = tuple(worlds)
         self.intents = [CompiledIntent(world, intent) for world in worlds for intent in world.world.intents.values()]
         self._centroids, vectors = intent_vectors(self.intents, encode)
-        self._vectors, self._ends = np.concatenate(vectors), np.cumsum([len(each) for each in vectors])
+        self._vectors = np.concatenate(vectors)
+        self._places = _places([len(each) for each in vectors])
         self.twins = find_twins(self.intents, self._centroids)
-        self._documents = Counter(word for world in worlds for word in world.lexicon)
+        documents = Counter(word for world in worlds for word in world.lexicon)
+        self._idf = {word: log((len(worlds) + 1) / (count + 0.5)) for word, count in documents.items()}
+        self._having_word = _having(intent.words for intent in self.intents)
+        self._having_noun = _having(intent.world.nouns for intent in self.intents)
+        self._families = [intent.family for intent in self.intents]
 
     def candidates(
         self, text: Text, vectors: Vectors, kinds_of_names: Mapping[str, Distribution], weights: Weights
@@ -115,43 +121,44 @@ class FrameFinder:
 
         vectors: of the whole text, then of its sentences.
         """
-        features = self._intent_features(text, vectors)
-        guesses = [
-            0.5 * each["whole"]
-            + 0.5 * each["sentence"]
-            + 0.3 * each["closest"]
-            + 0.08 * (each["words"] + each["lexicon"])
-            + 0.04 * each["verb"]
-            for each in features
+        columns = self._intent_features(text, vectors)
+        guesses = (
+            0.5 * columns["whole"]
+            + 0.5 * columns["sentence"]
+            + 0.3 * columns["closest"]
+            + 0.08 * (columns["words"] + columns["lexicon"])
+            + 0.04 * columns["verb"]
+        )
+        order = np.argsort(-guesses, kind="stable")[:_TRIED]
+        likeliest = [{name: float(column[number]) for name, column in columns.items()} for number in order]
+        return [
+            self._candidate(text, self.intents[number], features, kinds_of_names, weights)
+            for number, features in zip(order, likeliest, strict=True)
         ]
-        order = np.argsort(-np.array(guesses), kind="stable")[:_TRIED]
-        return [self._candidate(text, self.intents[number], features[number], kinds_of_names, weights) for number in order]
 
-    def _intent_features(self, text: Text, vectors: Vectors) -> list[Features]:
-        whole, sentence = vectors[0] @ self._centroids.T, (vectors[1:] @ self._centroids.T).max(axis=0)
-        cosines = (vectors @ self._vectors.T).max(axis=0)
-        of_intents = np.split(cosines, self._ends[:-1])
-        rows = []
-        for number, intent in enumerate(self.intents):
-            families = text.families
-            rows.append(
-                {
-                    "whole": float(whole[number]),
-                    "sentence": float(sentence[number]),
-                    "closest": float(np.sort(of_intents[number])[-3:].mean()),
-                    "world": float(of_intents[number][3]),
-                    "words": self._overlap(text.stems & intent.words),
-                    "lexicon": self._overlap(text.stems & intent.world.nouns),
-                    "verb": float(intent.family in families),
-                    "other_verb": float(bool(intent.family and families - {"find"} and intent.family not in families)),
-                }
-            )
-        return rows
+    def _intent_features(self, text: Text, vectors: Vectors) -> Mapping[str, NDArray[np.float64]]:
+        """Features of every intent, in columns."""
+        cosines = np.append((vectors @ self._vectors.T).max(axis=0), -np.inf)[self._places]
+        verb = np.array([family in text.families for family in self._families], float)
+        acts = text.families - {"find"}
+        return {
+            "whole": (vectors[0] @ self._centroids.T).astype(float),
+            "sentence": (vectors[1:] @ self._centroids.T).max(axis=0).astype(float),
+            "closest": np.sort(cosines, axis=1)[:, -3:].mean(axis=1).astype(float),
+            "world": cosines[:, 3].astype(float),
+            "words": self._overlap(text.stems, self._having_word),
+            "lexicon": self._overlap(text.stems, self._having_noun),
+            "verb": verb,
+            "other_verb": np.array([bool(acts and family) for family in self._families]) * (1 - verb),
+        }
 
-    def _overlap(self, stems: frozenset[str]) -> float:
-        """Sum of the inverse document frequencies of these stems, over worlds; at most `_MOST_LEXICAL`."""
-        total = len(self.worlds) + 1
-        return min(_MOST_LEXICAL, sum(log(total / (self._documents[word] + 0.5)) for word in sorted(stems) if self._documents[word]))
+    def _overlap(self, stems: frozenset[str], having: Mapping[str, NDArray[np.int64]]) -> NDArray[np.float64]:
+        """For each intent the sum of the inverse document frequencies, over worlds, of those stems that it has; at most `_MOST_LEXICAL`."""
+        total = np.zeros(len(self.intents))
+        for word in sorted(stems):
+            if word in having and word in self._idf:
+                total[having[word]] += self._idf[word]
+        return np.minimum(total, _MOST_LEXICAL)
 
     def _candidate(
         self, text: Text, intent: CompiledIntent, features: Features, kinds_of_names: Mapping[str, Distribution], weights: Weights
@@ -175,6 +182,24 @@ class FrameFinder:
             "foreign": float(len(foreign)),
         }
         return FrameCandidate(intent, filled, ranked, unread, foreign, _rival(scored, filled), _near_miss(scored, filled))
+
+
+def _places(counts: Sequence[int]) -> NDArray[np.int64]:
+    """Of rows that lie one after the other, the numbers of each group's rows, filled up with the number of all rows."""
+    starts = np.cumsum([0, *counts])
+    places = np.full((len(counts), max(counts)), starts[-1])
+    for number, count in enumerate(counts):
+        places[number, :count] = np.arange(starts[number], starts[number + 1])
+    return places
+
+
+def _having(sets: Iterable[frozenset[str]]) -> Mapping[str, NDArray[np.int64]]:
+    """Word -> numbers of the sets that have it."""
+    having: dict[str, list[int]] = {}
+    for number, words_of_one in enumerate(sets):
+        for word in words_of_one:
+            having.setdefault(word, []).append(number)
+    return {word: np.array(numbers) for word, numbers in having.items()}
 
 
 def fill(scored: Sequence[Filled]) -> tuple[Filled, ...]:

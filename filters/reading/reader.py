@@ -65,7 +65,8 @@ class Reader:
         """The likeliest frames of each text, to fit weights or to look at."""
         documents = [Text(text) for text in texts]
         every = [part for document in documents for part in (document.text, *document.sentences)]
-        vectors = self._embed(every)
+        distinct = {part: number for number, part in enumerate(dict.fromkeys(every))}
+        vectors = self._embed(list(distinct))[[distinct[part] for part in every]]
         names = sorted(
             {span.text for document in documents for world in self.worlds for span in document.spans(world) if span.kind == "name"}
         )

@@ -8,7 +8,7 @@ all its parts where a preposition may divide it ("San Jose to Los Angeles"); a q
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Any, Literal
@@ -225,16 +225,19 @@ class SpanFinder:
 # ---- spans of a world -----------------------------------------------------------------------------------------------------------
 
 
-def choice_spans(text: str, tokens: Sequence[Token], slot: str, values: Sequence[tuple[str, Sequence[Sequence[str]]]]) -> Iterator[Span]:
-    """Where a text has a value of a choice as whole words. values: (canonical value, its spellings in words; the first is whole)."""
-    forms = [singular(token.text) for token in tokens]
-    for value, spellings in values:
-        for number, spelling in enumerate(spellings):
-            for first in range(len(forms) - len(spelling) + 1):
-                if forms[first : first + len(spelling)] == list(spelling):
-                    last = first + len(spelling)
-                    start, end = tokens[first].start, tokens[last - 1].end
-                    yield Span("choice", start, end, text[start:end], value, first, last, "short" if number else "whole", slot)
+SpellingIndex = Mapping[str, Sequence[tuple[tuple[str, ...], str, str, bool]]]
+"""First word -> (words of a spelling, slot, canonical value, whether it is the whole of the value)."""
+
+
+def choice_spans(text: str, tokens: Sequence[Token], spellings: SpellingIndex) -> Iterator[Span]:
+    """Where a text has a value of a choice as whole words."""
+    forms = tuple(singular(token.text) for token in tokens)
+    for first, form in enumerate(forms):
+        for spelling, slot, value, is_whole in spellings.get(form, ()):
+            last = first + len(spelling)
+            if forms[first:last] == spelling:
+                start, end = tokens[first].start, tokens[last - 1].end
+                yield Span("choice", start, end, text[start:end], value, first, last, "whole" if is_whole else "short", slot)
 
 
 def flag_spans(tokens: Sequence[Token], slot: str, keys: frozenset[str]) -> Iterator[Span]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import combinations
 from pathlib import Path
@@ -36,8 +36,19 @@ from synth.haystack.noise import exact_variants, junk, near_variants, remove_mar
 from synth.haystack.usual_values import Codes, marked_spellings, usual_values
 from synth.tasks.difficulty import difficulty
 from synth.tasks.solver import training_seed
-from synth.tasks.wording import _FIELD, Templates, joiner, load_templates, pieces_for, render, slot_kinds, worlds_in
-from synth.worlds import GROUNDED, WORLDS, make_world
+from synth.tasks.wording import (
+    _FIELD,
+    LANGUAGES,
+    Templates,
+    joiner,
+    load_templates,
+    pieces_for,
+    render,
+    slot_kinds,
+    worded_intents,
+    worlds_in,
+)
+from synth.worlds import WORLDS, WorldName, make_world
 
 VERSION = 4
 
@@ -48,7 +59,8 @@ NEEDLE_SHARES = {-1: 0.05, 0: 0.05, 1: 0.10, 2: 0.20, 3: 0.25, 4: 0.20, 5: 0.15}
 ROWS_A_NEEDLE_COMBINATION = 5
 """In a log of up to a million rows; in a longer log, per full million."""
 _EASY, _EASY_WORLD, _EASY_SHARE = (1, 2, 3), "retail", 0.8
-"""Easy difficulties, and the world that gives this share of their needles."""
+"""Easy difficulties, and the world that gives this share of their needles in a log about `USUAL_WORLDS`."""
+USUAL_WORLDS = ("city", "retail")
 
 
 class HaystackConfig(BaseModel):
@@ -58,6 +70,8 @@ class HaystackConfig(BaseModel):
 
     rows: int = Field(1_000_000, ge=1000, description="Queries to generate.")
     seed: int = Field(0, ge=0, description="Seed of the queries; another seed gives other queries.")
+    worlds: tuple[WorldName, ...] = Field(USUAL_WORLDS, min_length=1, description="Worlds that the queries are about.")
+    only_worded: bool = Field(False, description="Only intents that the file of wordings has, with the slots that they need.")
     zh_share: float = Field(0.35, ge=0, le=1, description="Share of the queries that are in Chinese.")
     common_combinations: int = Field(300, ge=20, description="Combinations of intent and slot names that the ordinary queries are made of.")
     personal_share: float = Field(
@@ -65,9 +79,9 @@ class HaystackConfig(BaseModel):
     )
 
 
-def check_room(rows: int, keep: int) -> None:
+def check_room(rows: int, keep: int, worlds: Sequence[str] = USUAL_WORLDS) -> None:
     """Raises BadInput if a log is too short for its needles, which take at most nine tenths of the rows outside `SHARES`."""
-    needles = sum(needles_wanted(keep, level, world) for level in NEEDLE_SHARES for world in GROUNDED)
+    needles = sum(needles_wanted(keep, level, world, worlds) for level in NEEDLE_SHARES for world in worlds)
     least = math.ceil(needles / (0.9 * (1 - sum(SHARES.values()))))
     if rows < least:
         raise BadInput(
@@ -76,9 +90,10 @@ def check_room(rows: int, keep: int) -> None:
         )
 
 
-def needles_wanted(keep: int, level: int, world: str) -> int:
+def needles_wanted(keep: int, level: int, world: str, worlds: Sequence[str] = USUAL_WORLDS) -> int:
     """Number of needles of a difficulty that a world gives: three for each task that the funnel keeps."""
-    world_share = (_EASY_SHARE if world == _EASY_WORLD else 1 - _EASY_SHARE) if level in _EASY else 0.5
+    is_usual = tuple(worlds) == USUAL_WORLDS and level in _EASY
+    world_share = (_EASY_SHARE if world == _EASY_WORLD else 1 - _EASY_SHARE) if is_usual else 1 / len(worlds)
     return math.ceil(3 * keep * NEEDLE_SHARES[level] * world_share)
 
 
@@ -93,38 +108,43 @@ def generate(out: Path, config: HaystackConfig, keep: int, families: Path | None
         BadInput: the families file cannot be used, or the needles do not fit into the rows.
         HeadraceError: the disk is full.
     """
-    check_room(config.rows, keep)
+    check_room(config.rows, keep, config.worlds)
     queries, plants, note = out / "queries.parquet", out / "plants.parquet", out / "haystack.json"
-    words = wordings(families)
+    words = wordings(families, config.worlds)
     wording = families.read_text(encoding="utf-8") if families else ""
-    versions = {world: WORLDS[world].version for world in GROUNDED}
+    versions = {world: WORLDS[world].version for world in config.worlds}
     content = canonical_json({"config": config.model_dump() | {"keep": keep}, "version": VERSION, "worlds": versions, "wording": wording})
     if note.is_file() and note.read_text(encoding="utf-8") == content and queries.is_file() and plants.is_file():
         return queries, plants
     note.unlink(missing_ok=True)
-    rows = _Log(config, keep, words).rows()
+    worded = worded_intents(families) if families is not None and config.only_worded else None
+    rows = _Log(config, keep, words, worded).rows()
     replace_atomically(queries, lambda path: rows.select("text").write_parquet(path, row_group_size=131_072))
     replace_atomically(plants, lambda path: rows.drop("text").write_parquet(path))
     replace_atomically(note, lambda path: path.write_text(content, encoding="utf-8") and None)
     return queries, plants
 
 
-def wordings(file: Path | None) -> dict[str, Templates]:
+def wordings(file: Path | None, worlds: Sequence[str] = USUAL_WORLDS) -> dict[str, Templates]:
     """The wordings of the worlds that a log is about, with what a file says put in their place (`synth.tasks.wording.load_templates`).
 
     Raises:
-        BadInput: the file cannot be used, or it names a world that does not exist.
+        BadInput: the file cannot be used, or it names a world that does not exist; a world speaks one language alone.
     """
     if file is not None and (unknown := sorted(name for name in worlds_in(file) if name not in WORLDS)):
         raise BadInput(f"{file}: {unknown[0]!r} is no world; the top keys are {WORLDS.listed()}")
-    return {world: load_templates(WORLDS[world], file) for world in GROUNDED}
+    if one_sided := next((world for world in worlds if len(WORLDS[world].languages) < len(LANGUAGES)), None):
+        raise BadInput(f"haystack.worlds: {one_sided} speaks one language, and generated queries are in both")
+    return {world: load_templates(WORLDS[world], file) for world in worlds}
 
 
 class _Log:
     """Builds the rows of the log. The order of draws from `rng` is part of the result."""
 
-    def __init__(self, config: HaystackConfig, keep: int, families: dict[str, Templates]) -> None:
-        self.config, self.keep, self.families = config, keep, families
+    def __init__(
+        self, config: HaystackConfig, keep: int, families: dict[str, Templates], worded: Mapping[str, frozenset[str]] | None = None
+    ) -> None:
+        self.config, self.keep, self.families, self.worded = config, keep, families, worded
         self.rng = np.random.default_rng(config.seed)
         self.common, self.rare = self._split()
 
@@ -157,20 +177,27 @@ class _Log:
         rng = random.Random(f"haystack/{self.config.seed}")
         common: list[Combination] = []
         rare: list[Combination] = []
-        for world in GROUNDED:
+        for world in self.config.worlds:
             by_level: dict[int, list[Combination]] = defaultdict(list)
-            for combination in combinations_of(world):
+            for combination in self._combinations(world):
                 by_level[combination.difficulty].append(combination)
             for level, combinations_of_level in sorted(by_level.items()):
                 rng.shuffle(combinations_of_level)
                 ordered = take_turns(combinations_of_level)
-                needed = 2 * math.ceil(needles_wanted(self.keep, level, world) / ROWS_A_NEEDLE_COMBINATION)
+                needed = 2 * math.ceil(needles_wanted(self.keep, level, world, self.config.worlds) / ROWS_A_NEEDLE_COMBINATION)
                 half = len(ordered) // 2
                 cut = min(max(needed, half) if len(ordered) > needed else half, len(ordered) - 1)
                 rare += ordered[:cut]
                 common += ordered[cut:]
         common.sort(key=lambda combination: (len(combination.slots), combination.key))
         return self._traffic(common), rare
+
+    def _combinations(self, world: str) -> Iterator[Combination]:
+        """The combinations of a world; of worded intents those that have the required slots alone."""
+        for combination in combinations_of(world):
+            required = sum(slot.is_required for slot in WORLDS[world].intents[combination.intent].slots)
+            if self.worded is None or (combination.intent in self.worded.get(world, ()) and len(combination.slots) == required):
+                yield combination
 
     def _traffic(self, common: list[Combination]) -> list[Combination]:
         """At most `common_combinations` of the common combinations; intents take turns, each with its plainest first."""
@@ -186,14 +213,15 @@ class _Log:
         In the second half of the turns, the other worlds give the needles that a world has no combination for.
         """
         rng = random.Random(f"needles/{self.config.seed}")
-        missing = Counter({(level, world): needles_wanted(self.keep, level, world) for level in NEEDLE_SHARES for world in GROUNDED})
+        worlds = self.config.worlds
+        missing = Counter({(level, world): needles_wanted(self.keep, level, world, worlds) for level in NEEDLE_SHARES for world in worlds})
         rows: dict[str, dict[str, Any]] = {}
         rows_of: Counter[Combination] = Counter()
         max_rows = ROWS_A_NEEDLE_COMBINATION * max(1, self.config.rows // 1_000_000)
         for turn in range(2 * max_rows):
             if turn == max_rows:
                 for level, world, count in [(level, world, count) for (level, world), count in missing.items() if count > 0]:
-                    missing.update({(level, other): count for other in GROUNDED if other != world})
+                    missing.update({(level, other): count for other in worlds if other != world})
             for rare in self.rare:
                 levels = {rare.difficulty, min(5, rare.difficulty + 1)} if rare.difficulty > 0 else {rare.difficulty}
                 if rows_of[rare] == max_rows or not any(missing[level, rare.world] > 0 for level in levels):
@@ -332,7 +360,7 @@ class _Log:
         """The texts; a third get an opening of small talk, and a third a closing."""
         texts = rows["text"].to_numpy().astype(object)
         is_zh = rows["text"].str.contains(r"[\p{Han}]").to_numpy()
-        for world in GROUNDED:
+        for world in self.config.worlds:
             for language in ("en", "zh"):
                 in_group = (rows["world"] == world).to_numpy() & (is_zh == (language == "zh"))
                 for phrases, is_opener in ((self.families[world].openers, True), (self.families[world].closers, False)):

@@ -156,6 +156,11 @@ def worlds_in(path: Path) -> tuple[str, ...]:
     return tuple(_yaml(_existing(path)))
 
 
+def worded_intents(path: Path) -> dict[str, frozenset[str]]:
+    """The intents that a file of templates words, by world."""
+    return {world: frozenset(words.get("intents") or ()) for world, words in _yaml(_existing(path)).items()}
+
+
 def _existing(path: Path) -> Path:
     if not path.is_file():
         raise BadInput(f"{path}: no such file; --families takes a YAML file of wordings")

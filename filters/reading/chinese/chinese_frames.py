@@ -25,8 +25,6 @@ _TRIED = 8
 _MOST_MARGIN, _MOST_WORDS = 6.0, 8.0
 _SHORT_NAME, _STRONG = 2, 1.5
 """Characters of a name that needs a lead of more than one character; how much such a lead counts."""
-_NO_STARTS = ("一", "个", "家", "哪", "什么", "有", "吃", "去", "叫", "名", "的", "了", "这", "那", "别的")
-_NO_STARTS += ("里", "也", "都", "还", "在", "和", "与", "或", "跟", "它", "其", "周边", "附近", "周围", "旁边")
 _SHOWN = re.compile(r"[这那][个家道座间种款]?")
 """What stands between a name and the noun of its kind: 地坛这个景点."""
 _LABEL_REACH = 8
@@ -203,7 +201,9 @@ def _name_odds(text: str, span: ChineseSpan, facts: ChineseSlot, intent: Chinese
         return -6.0
     odds = -3.0 * sum(idle) / len(idle) - 0.08 * max(0, len(said) - 8)
     odds -= (
-        4.0 * said.startswith(_NO_STARTS) + 2.0 * said.startswith(facts.leads) + 3.0 * any(word in said[2:-2] for word in words("inner"))
+        4.0 * said.startswith(words("no_starts"))
+        + 2.0 * said.startswith(facts.leads)
+        + 3.0 * any(word in said[2:-2] for word in words("inner"))
     )
     led = _led(before, facts)
     odds -= 1.5 * (len(said) == _SHORT_NAME and led < _STRONG)

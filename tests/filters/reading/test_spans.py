@@ -42,7 +42,11 @@ def test_a_day_is_no_part_of_a_name() -> None:
 
 def test_a_choice_is_a_whole_word() -> None:
     text = "I am checking my savings accounts"
-    spans = list(choice_spans(text, tokenise(text), "kind", [("checking", [["check"]]), ("savings", [["saving"]])]))
+    spans = list(
+        choice_spans(
+            text, tokenise(text), {"check": [(("check",), "kind", "checking", True)], "saving": [(("saving",), "kind", "savings", True)]}
+        )
+    )
     assert [span.value for span in spans] == ["savings"]
 
 
