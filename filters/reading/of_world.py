@@ -56,14 +56,15 @@ def read_intents(world: type[World]) -> dict[str, Intent]:
     return {name: intent for name, intent in world.intents.items() if intent.refusal not in unread}
 
 
-def requests_of(world: type[World]) -> list[str]:
+def requests_of(world: type[World]) -> list[list[str]]:
     """Some requests for each of the intents that are read, in the world's own wording, in its languages; in lower case."""
-    state, rng, texts = world(_SEED), random.Random(_SEED), list[str]()
+    state, rng, requests = world(_SEED), random.Random(_SEED), list[list[str]]()
     for name, intent in read_intents(world).items():
         slots = frozenset(slot.name for slot in intent.slots if slot.is_required)
         frames = [Frame(world=world.name, intent=name, slots=state.draw_slots(name, slots, rng)) for _ in range(_REQUESTS)]
-        texts += [render(world, frame, language, rng).lower() for language in world.languages for frame in frames]
-    return list(dict.fromkeys(texts))
+        texts = [render(world, frame, language, rng).lower() for language in world.languages for frame in frames]
+        requests.append(list(dict.fromkeys(texts)))
+    return requests
 
 
 def today_of(world: type[World]) -> date:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from filters.frames.hash_join import key_of
 from filters.reading.complete import draw_missing, missing_slots, say
 from filters.reading.labels.teaching import Turn
+from filters.reading.log.lots import Lots
 from filters.reading.log.student import BUCKETS, Student, teach
 from filters.reading.of_world import reword, slots_of
 from filters.reading.readings import Reading
@@ -33,6 +34,9 @@ _ASKED = 3.0
 """Log odds that the gate learns of a request that a world serves."""
 _LEAST = 0.01
 """Least confidence that the gate tells apart."""
+_PROMISING = -1.0
+"""Least score of the gate, as log odds, of a text that is worth a look where there are more than can be read."""
+_SIZES = {"lot": pl.Int64, "len": pl.UInt32}
 CHUNK = 256
 """Texts that are read at a time."""
 
@@ -113,6 +117,44 @@ def best_texts(rows: Iterable[pl.DataFrame], gate: Student, limit: int) -> pl.Da
         order: Any = {"by": ["score", "norm"], "descending": [True, False]}
         best = pl.concat([best, compact(scored.sort(**order).head(limit))]).sort(**order).head(limit)
     return best.drop("score")
+
+
+def texts_to_read(rows: Iterable[pl.DataFrame], gate: Student, lots: Lots, limit: int) -> pl.DataFrame:
+    """Up to `limit` texts without a frame, in the order in which they are to be read: columns norm, text, stands_for.
+
+    Where more are promising, they are taken evenly over lots, and one of each lot comes before the second of any; else the best ones.
+    stands_for: how many promising texts of its lot a text stands for, itself included. rows: as of `sample_texts`.
+    """
+    sizes = pl.concat([_promising(piece, gate, lots).group_by("lot").len() for piece in rows] or [pl.DataFrame(schema=_SIZES)])
+    sizes = sizes.group_by("lot").agg(pl.col("len").sum().cast(pl.Int64))
+    if sizes["len"].sum() <= limit:
+        return best_texts(rows, gate, limit).with_columns(stands_for=pl.lit(1.0))
+    most = _most_of_a_lot(sizes["len"].to_numpy(), limit)
+    order: Any = {"by": ["lot", "score", "norm"], "descending": [False, True, False]}
+    kept = pl.DataFrame(schema={"norm": pl.String, "text": pl.String, "lot": pl.Int64, "score": pl.Float32})
+    for piece in rows:
+        fresh = _promising(piece, gate, lots)
+        best = pl.concat([kept, fresh]).sort(**order).filter(pl.int_range(pl.len()).over("lot") < most)
+        kept = compact(best)
+    counts = kept.group_by("lot").agg(read=pl.len()).join(sizes, on="lot").select("lot", stands_for=pl.col("len") / pl.col("read"))
+    turns = kept.with_columns(turn=pl.int_range(pl.len()).over("lot")).join(counts, on="lot", how="left", maintain_order="left")
+    return turns.sort("turn", "score", "norm", descending=[False, True, False]).head(limit).select("norm", "text", "stands_for")
+
+
+def _promising(rows: pl.DataFrame, gate: Student, lots: Lots) -> pl.DataFrame:
+    """The texts that the gate takes for requests to a world, each once: norm, text, lot, score."""
+    unread = _unread(rows).select("norm", "text")
+    scored = unread.with_columns(score=pl.Series(gate.scores(unread["norm"]), dtype=pl.Float32)).filter(pl.col("score") >= _PROMISING)
+    return scored.select("norm", "text", pl.Series("lot", lots.of(scored["norm"]), dtype=pl.Int64), "score")
+
+
+def _most_of_a_lot(sizes: NDArray[np.int64], limit: int) -> int:
+    """The most that each lot may give, so that all give at most `limit`; at least 1."""
+    low, high = 1, max(limit, 1)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if np.minimum(sizes, middle).sum() <= limit else (low, middle - 1)
+    return low
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,18 +40,23 @@ class Student:
 
 def teach(texts: pl.Series, scores: NDArray[np.float32]) -> Student:
     """A student of these scores. texts: normalised, no nulls; a few thousand."""
-    data, offsets = text_buffer(texts)
-    ends = np.zeros(len(texts) + 1, np.int64)
-    _count(data, offsets, ends)
-    ends = np.cumsum(ends)
-    buckets = np.zeros(int(ends[-1]), np.uint32)
-    _list(data, offsets, ends, buckets)
+    buckets, ends = bucket_lists(*text_buffer(texts))
     counts = np.maximum(np.diff(ends), 1)
     values = np.repeat(1 / np.sqrt(counts), np.diff(ends))
     matrix = csr_matrix((values, buckets.astype(np.int64), ends), shape=(len(texts), BUCKETS))
     base = float(scores.mean()) if len(texts) else 0.0
     weights = lsqr(matrix, scores - base, damp=_DECAY**0.5, iter_lim=_STEPS)[0] if len(texts) else np.zeros(BUCKETS)
     return Student(weights.astype(np.float32), base)
+
+
+def bucket_lists(data: U8, offsets: I64) -> tuple[U32, I64]:
+    """The buckets of texts, one after the other, and where each text's end (the first is 0)."""
+    ends = np.zeros(len(offsets), np.int64)
+    _count(data, offsets, ends)
+    ends = np.cumsum(ends)
+    buckets = np.zeros(int(ends[-1]), np.uint32)
+    _list(data, offsets, ends, buckets)
+    return buckets, ends
 
 
 @compile_kernel
@@ -64,7 +69,7 @@ def _hash(data: U8, start: int, end: int) -> np.uint32:
 
 
 @compile_kernel
-def _buckets(data: U8, start: int, end: int, out: U32, at: int) -> int:
+def write_buckets(data: U8, start: int, end: int, out: U32, at: int) -> int:
     """Writes the buckets of a text's words and pairs of words from `at` on, if `out` has room; returns how many there are.
 
     A word is a run of letters, digits and other bytes; in text that is not ASCII, each character (of three bytes) is a word.
@@ -102,13 +107,13 @@ def _buckets(data: U8, start: int, end: int, out: U32, at: int) -> int:
 def _count(data: U8, offsets: I64, ends: I64) -> None:
     nothing = np.zeros(0, np.uint32)
     for row in range(offsets.size - 1):
-        ends[row + 1] = _buckets(data, offsets[row], offsets[row + 1], nothing, 0)
+        ends[row + 1] = write_buckets(data, offsets[row], offsets[row + 1], nothing, 0)
 
 
 @compile_kernel
 def _list(data: U8, offsets: I64, ends: I64, out: U32) -> None:
     for row in range(offsets.size - 1):
-        _buckets(data, offsets[row], offsets[row + 1], out, ends[row])
+        write_buckets(data, offsets[row], offsets[row + 1], out, ends[row])
 
 
 @compile_kernel
@@ -118,7 +123,7 @@ def _score(data: U8, offsets: I64, weights: F32, base: np.float32, out: F32) -> 
         longest = max(longest, offsets[row + 1] - offsets[row])
     buckets = np.zeros(2 * longest + 2, np.uint32)
     for row in range(offsets.size - 1):
-        count = _buckets(data, offsets[row], offsets[row + 1], buckets, 0)
+        count = write_buckets(data, offsets[row], offsets[row + 1], buckets, 0)
         total = np.float32(0)
         for number in range(count):
             total += weights[buckets[number]]

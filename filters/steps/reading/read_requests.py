@@ -20,6 +20,7 @@ from filters.reading.labels.labelled_file import read_labelled
 from filters.reading.labels.teaching import Turn, turns_of
 from filters.reading.log import log_reader
 from filters.reading.log.log_reader import LogReading
+from filters.reading.log.lots import Lots
 from filters.reading.of_world import requests_of
 from filters.step import BatchStep, Context, Setup, SurveyStep
 from storage.store import Part, part_id
@@ -87,12 +88,17 @@ def _read_texts(texts: Sequence[str], inputs: Inputs, context: Context, name: st
 
 
 def _teach(rows: Iterable[pl.DataFrame], inputs: Inputs, _: object, context: Context) -> pl.DataFrame:
-    requests = [text for world in inputs.worlds for text in requests_of(WORLDS[world])]
-    return log_reader.teach_gate(rows, lambda texts: _read_texts(texts, inputs, context, GATE), requests)
+    requests = dict.fromkeys(text for each in _requests(inputs.worlds) for text in each)
+    return log_reader.teach_gate(rows, lambda texts: _read_texts(texts, inputs, context, GATE), list(requests))
+
+
+def _requests(worlds: Iterable[str]) -> list[list[str]]:
+    return [texts for world in worlds for texts in requests_of(WORLDS[world])]
 
 
 def _read(rows: Iterable[pl.DataFrame], inputs: Inputs, _: object, context: Context) -> pl.DataFrame:
-    best = log_reader.best_texts(rows, log_reader.gate_of(context.surveys[GATE]), inputs.config.max_read)
+    lots = Lots(_requests(inputs.worlds))
+    best = log_reader.texts_to_read(rows, log_reader.gate_of(context.surveys[GATE]), lots, inputs.config.max_read)
     readings = list[LogReading]()
     for start in range(0, best.height, WINDOW):  # the most promising first, until a whole window gives nothing
         read = _read_texts(best["text"][start : start + WINDOW].to_list(), inputs, context, READ)
@@ -101,8 +107,9 @@ def _read(rows: Iterable[pl.DataFrame], inputs: Inputs, _: object, context: Cont
             break
     best = best.head(len(readings))
     kept = log_reader.are_sure(readings, inputs.config.min_precision)
-    table = [_row(norm, reading) for norm, reading, is_kept in zip(best["norm"], readings, kept, strict=True) if is_kept]
-    return pl.DataFrame(table, schema={**ground_model.READINGS, "confidence": pl.Float64, "reworded": pl.String})
+    rows_read = zip(best["norm"], best["stands_for"], readings, kept, strict=True)
+    table = [_row(norm, reading) | {"stands_for": share} for norm, share, reading, is_kept in rows_read if is_kept]
+    return pl.DataFrame(table, schema={**ground_model.READINGS, "confidence": pl.Float64, "reworded": pl.String, "stands_for": pl.Float64})
 
 
 def _row(norm: str, reading: LogReading) -> dict[str, Any]:
@@ -119,7 +126,7 @@ def _row(norm: str, reading: LogReading) -> dict[str, Any]:
 
 
 def _apply(rows: pl.DataFrame, _: GroundConfig, readings: pl.DataFrame) -> pl.DataFrame:
-    framed = ground_model.step(rows, read_again=readings.drop("confidence", "reworded"), ungrounded=True)
+    framed = ground_model.step(rows, read_again=readings.drop("confidence", "reworded", "stands_for"), ungrounded=True)
     texts = rows.select("norm").join(readings.select("norm", "reworded"), on="norm", how="left", maintain_order="left")["reworded"]
     return framed.with_columns(text=pl.coalesce(texts, "text"))
 

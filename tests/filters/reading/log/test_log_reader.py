@@ -17,6 +17,7 @@ from synth.text.claims import has_chinese
 from synth.worlds import WORLDS as ALL_WORLDS
 
 WORLDS = ("hotel",)
+HOTEL_REQUESTS = [text for texts in requests_of(ALL_WORLDS["hotel"]) for text in texts]
 OURS = ("please cancel reservation b0{n}", "what is the status of room r0{n}", "extend reservation b0{n} by 2 nights")
 OTHERS = ("play some jazz in the kitchen for {n} minutes", "why is my parcel {n} late", "solve equation number {n}", "who won race {n}")
 
@@ -36,7 +37,7 @@ def read_them(texts: Sequence[str]) -> list[LogReading]:
 def test_the_gate_finds_the_rare_requests_that_a_world_serves() -> None:
     """Given one request in twenty that is the hotel's, then nearly all of these are among as many texts as it may pass."""
     log, ours = rows(4000, 0.05)
-    gate = gate_of(teach_gate([log[:2000], log[2000:]], read_them, requests_of(ALL_WORLDS["hotel"]), per_round=100))
+    gate = gate_of(teach_gate([log[:2000], log[2000:]], read_them, HOTEL_REQUESTS, per_round=100))
     passed = set(best_texts([log[:2000], log[2000:]], gate, sum(ours))["norm"])
     found = [text in passed for text, is_ours in zip(log["norm"], ours, strict=True) if is_ours]
     assert sum(found) >= 0.9 * len(found)
@@ -52,7 +53,7 @@ def test_a_gate_that_begins_with_requests_finds_what_a_sample_does_not_show() ->
         gate = gate_of(teach_gate([log], read_them, requests, per_round=20))
         return len(wanted.intersection(best_texts([log], gate, 300)["norm"])) / len(wanted)
 
-    assert found(requests_of(ALL_WORLDS["hotel"])) >= 0.9 > found([])
+    assert found(HOTEL_REQUESTS) >= 0.9 > found([])
 
 
 def test_texts_with_a_frame_are_not_read() -> None:
