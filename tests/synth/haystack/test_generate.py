@@ -4,6 +4,7 @@ import hashlib
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -13,6 +14,9 @@ from storage.errors import BadInput
 from synth.haystack.generate import ROWS_A_NEEDLE_COMBINATION, HaystackConfig, check_room, generate
 from synth.haystack.noise import CLOSE, OPEN, near_variants, remove_marks
 from synth.worlds import WORLDS
+from synth.worlds.declarative.compile import compile_spec
+from synth.worlds.declarative.language.yaml_text import parse_text
+from synth.writing.new_spec import new_spec
 
 CONFIG, KEEP = HaystackConfig(rows=20_000, seed=3), 60
 
@@ -123,3 +127,30 @@ def test_a_families_file_changes_every_text_of_its_intents(tmp_path):
 def test_a_missing_families_file_is_refused(tmp_path):
     with pytest.raises(BadInput, match="no such file"):
         generate(tmp_path, CONFIG, KEEP, tmp_path / "missing.yaml")
+
+
+def test_a_log_may_be_about_other_worlds_in_the_wording_of_a_file(tmp_path: Path) -> None:
+    """Given a file that words two intents of a world, then all requests of the log ask for these, in its words."""
+    file = tmp_path / "words.yaml"
+    file.write_text(
+        "hotel:\n  intents:\n"
+        "    cancel_reservation: {en: ['scrap {reservation} for me'], zh: ['{reservation}我不要了']}\n"
+        "    check_in: {en: ['we stand at your desk with {reservation}'], zh: ['我们到了，{reservation}']}\n",
+        encoding="utf-8",
+    )
+    config = HaystackConfig(rows=1000, worlds=("hotel",), only_worded=True, common_combinations=20)
+    queries, plants = (pl.read_parquet(path) for path in generate(tmp_path / "log", config, 5, file))
+    asked = plants.with_columns(queries["text"]).drop_nulls("intent")
+    assert set(asked["world"]) == {"hotel"} and set(asked["intent"]) <= {"cancel_reservation", "check_in"}
+    wording = "scrap|not|stand at your desk|不要了|我们到了"
+    assert asked.filter(kind="base")["text"].str.contains(wording).all()
+
+
+def test_worlds_of_one_language_are_refused(tmp_path: Path) -> None:
+    world = compile_spec(parse_text(new_spec(("en",))))
+    WORLDS.register(world)
+    try:
+        with pytest.raises(BadInput, match="speaks one language"):
+            generate(tmp_path, HaystackConfig(rows=1000, worlds=(world.name,)), 5)
+    finally:
+        WORLDS.forget(world.name)
