@@ -54,9 +54,10 @@ def new(
 def draft(
     tables: Annotated[
         list[Path],
-        typer.Option("--tables", metavar="FILE", help="Table: CSV, TSV, Parquet, JSON Lines, or a SQLite or DuckDB file. Repeatable."),
+        typer.Option("--tables", metavar="FILE", help="Table: CSV, TSV, Parquet, JSON Lines, or a SQLite or DuckDB file."),
     ],
     file: Annotated[Path, typer.Option("--out", metavar="FILE", help="Spec to write; an existing file is not changed.")],
+    more: Annotated[list[Path] | None, typer.Argument(metavar="[FILE]...", help="More tables, after the first.")] = None,
     debug: Debug = False,
 ) -> None:
     """Write the first spec of a world from tables of your own: entities, kinds of fields, keys, and a job that finds a row.
@@ -65,13 +66,15 @@ def draft(
     marked `# ?`: read the spec and mend it.
 
     Example: headrace worlds draft --tables restaurants.csv --out mine.yaml
+
+    Several tables that refer to each other: --tables rooms.csv bookings.csv --out inn.yaml
     """
     with handle_errors(debug):
         from synth.worlds.declarative.compile import compile_file
         from synth.worlds.declarative.language.problems import SpecError
         from synth.writing.draft_spec import draft_spec
 
-        text = draft_spec(tables, file)
+        text = draft_spec([*tables, *(more or ())], file)
         _write_new(file, text)
         guesses = text.count("# ?")
         print_text(f"wrote {file}; mend its {guesses} guesses (# ?), then: headrace worlds check {file}")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.ground_sections.english import Requests, read_all
+from benchmarks.ground_sections import crosswoz
+from benchmarks.ground_sections.english import Measured, Requests, read_all
+from filters.reading.chinese.chinese_reader import ChineseReader
 from filters.reading.reader import Reader
 
 
@@ -16,3 +18,14 @@ def test_the_more_confident_half_of_real_openings_is_right(test_data: Path) -> N
     measured = read_all(reader, openings)
     assert measured.exact_at(0.25) > 0.9 and measured.exact_at(0.5) > 0.85
     assert measured.exact_at(1.0) < measured.exact_at(0.5), "the confidence orders them"
+
+
+def test_the_more_confident_half_of_real_chinese_requests_is_right(test_data: Path) -> None:
+    folder = test_data / "real_queries"
+    _, requests = crosswoz.halves(crosswoz.requests_in(folder, "val"))
+    requests = requests[::3]
+    readings = ChineseReader([crosswoz.world(folder)]).read([each.text for each in requests])
+    is_exact = [each.is_right(reading) for each, reading in zip(requests, readings, strict=True)]
+    measured = Measured([reading.confidence for reading in readings], is_exact)
+    assert measured.exact_at(0.5) > 0.93 and measured.exact_at(1.0) < measured.exact_at(0.5)
+    assert {each.domain for each in requests} == {"餐馆", "酒店", "景点", "地铁", "出租"}
