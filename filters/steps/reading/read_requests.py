@@ -1,6 +1,6 @@
 """The steps that read requests in worlds without a lexicon (`filters/reading/`): a gate is taught on the log; the reader reads what passes.
 
-`gate` and `read` are surveys; `apply_readings` gives the rows their frames. They are on where `worlds` names such a world.
+`identifiers`, `gate` and `read` are surveys; `apply_readings` gives the rows their frames. They are on where `worlds` names such a world.
 """
 
 from __future__ import annotations
@@ -19,17 +19,21 @@ from filters.grounding.ground_model import GroundConfig
 from filters.reading.labels.labelled_file import read_labelled
 from filters.reading.labels.teaching import Turn, turns_of
 from filters.reading.log import log_reader
+from filters.reading.log.identifiers import learn_identifiers
 from filters.reading.log.log_reader import LogReading
 from filters.reading.log.lots import Lots
 from filters.reading.of_world import requests_of
 from filters.step import BatchStep, Context, Setup, SurveyStep
 from storage.store import Part, part_id
+from synth.text.slot_kinds import Identifier
 from synth.worlds import WORLDS
 from synth.worlds.stored_worlds import worlds_frame
 
-GATE, READ = "gate", "read"
+IDENTIFIERS, GATE, READ = "identifiers", "gate", "read"
 WINDOW = 2_048
 """Texts that are read at least; as many again while some of them are kept."""
+_MOST_FORMS = 4
+"""Forms of identifiers of which a run shows an example."""
 _SHOWN = 12
 """Intents of which a run shows examples."""
 _VERSION = 1
@@ -52,11 +56,10 @@ class Inputs:
     turns: tuple[Turn, ...]
     parts: tuple[Part, ...]
 
-    def reader(self) -> Callable[[Sequence[str]], list[LogReading]]:
-        """Reads some texts; may be sent to another process."""
-        return partial(
-            log_reader.read_chunk, worlds=self.worlds, id_patterns=self.config.id_patterns, turns=self.turns, completes=self.config.complete
-        )
+    def reader(self, learned: Sequence[str]) -> Callable[[Sequence[str]], list[LogReading]]:
+        """Reads some texts; may be sent to another process. learned: patterns of the log's own identifiers."""
+        patterns = (*self.config.id_patterns, *learned)
+        return partial(log_reader.read_chunk, worlds=self.worlds, id_patterns=patterns, turns=self.turns, completes=self.config.complete)
 
 
 def _load(setup: Setup) -> Inputs:
@@ -81,10 +84,22 @@ def _turns(config: GroundConfig, worlds: tuple[str, ...]) -> tuple[Turn, ...]:
 def _read_texts(texts: Sequence[str], inputs: Inputs, context: Context, name: str) -> list[LogReading]:
     pieces = list(log_reader.chunks(texts))
     readings: list[LogReading] = []
-    for done, read in enumerate(context.executor.map(inputs.reader(), pieces), 1):
+    reader = inputs.reader(context.surveys[IDENTIFIERS]["pattern"].to_list())
+    for done, read in enumerate(context.executor.map(reader, pieces), 1):
         readings += read
         context.progress(name, done, len(pieces))
     return readings
+
+
+def _learn(rows: Iterable[pl.DataFrame], inputs: Inputs, _: object, __: Context) -> pl.DataFrame:
+    own = {kind.pattern for world in inputs.worlds for kind in WORLDS[world].kinds.values() if isinstance(kind, Identifier)}
+    return learn_identifiers(rows, [*sorted(own), *inputs.config.id_patterns])
+
+
+def identifiers_note(_: Inputs, learned: pl.DataFrame) -> str:
+    """The identifiers of the log, with an example each."""
+    examples = ", ".join(learned["example"].head(_MOST_FORMS))
+    return f"what looks like {examples} is read as an identifier of yours, and stands for one that a world has" if examples else ""
 
 
 def _teach(rows: Iterable[pl.DataFrame], inputs: Inputs, _: object, context: Context) -> pl.DataFrame:
@@ -150,11 +165,22 @@ def note(inputs: Inputs, readings: pl.DataFrame) -> str:
 _NEEDS = ("norm", "text", "language", "ungrounded")
 STEPS = (
     SurveyStep(
+        name=IDENTIFIERS,
+        needs=("norm", "ungrounded"),
+        load=_load,
+        made_by=lambda inputs: (*inputs.worlds, *inputs.config.id_patterns),
+        function=_learn,
+        note=identifiers_note,
+        is_on=has_reader,
+        is_counted=False,
+    ),
+    SurveyStep(
         name=GATE,
         needs=_NEEDS,
         load=_load,
         made_by=lambda inputs: (*inputs.worlds, *inputs.config.id_patterns, inputs.config.complete, *inputs.turns),
         parts=lambda inputs: inputs.parts,
+        uses=IDENTIFIERS,
         function=_teach,
         is_on=has_reader,
         is_counted=False,
