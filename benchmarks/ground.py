@@ -6,6 +6,7 @@
 `ground_sections/executable.py`: whether what is read can be executed in a world that is given what it names.
 `ground_sections/ten_million.py`: what the whole funnel costs with twelve worlds.
 `ground_sections/real_tasks.py`: what the funnel makes of real requests in a log of others.
+`ground_sections/spec_needles.py`: what the funnel keeps of a log about worlds without a lexicon, in unseen wordings.
 `ground_sections/near_misses.py`: requests that name what a world holds, and ask for what no tool does.
 """
 
@@ -23,6 +24,7 @@ def sections() -> list[Section]:
         Section("execution", executable.KEYS, executable.measure, minutes=executable.MINUTES),
         Section("ten million rows", ten_million.KEYS, ten_million.measure, minutes=ten_million.MINUTES),
         Section("real tasks", real_tasks.KEYS, real_tasks.measure, minutes=real_tasks.MINUTES),
+        Section("unseen wordings", spec_needles.KEYS, spec_needles.measure, minutes=spec_needles.MINUTES),
         Section("near misses", near_misses.KEYS, near_misses.measure, minutes=near_misses.MINUTES),
     ]
 
