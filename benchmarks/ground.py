@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from benchmarks.ground_sections import chinese, english, executable, gate, near_misses, real_tasks, ten_million
+from benchmarks.ground_sections import chinese, english, executable, gate, near_misses, real_tasks, spec_needles, ten_million
 from benchmarks.harness import Section, run_sections
 
 
