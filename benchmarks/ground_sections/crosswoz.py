@@ -72,6 +72,12 @@ def halves(requests: Sequence[Request]) -> tuple[list[Request], list[Request]]:
     return parts
 
 
+def unfitted(folder: Path, split: str) -> list[Request]:
+    """The requests that no weight was fitted on. split: as of SGD: of `dev` half of CrossWOZ's validation part, of another part all."""
+    requests = requests_in(folder, "val" if split == "dev" else split)
+    return halves(requests)[1] if split == "dev" else requests
+
+
 def _request(text: str, acts: Sequence[Sequence[str]]) -> Request:
     values: dict[str, tuple[Any, ...]] = {}
     asked = frozenset(column for act, _, column, _ in acts if act == "Request" and column not in _ALWAYS_TOLD)

@@ -22,11 +22,11 @@ NAME = "combination_counts"
 def count(pieces: Iterable[pl.DataFrame], _given: object, _opened: object, context: Context) -> pl.DataFrame:
     """combination, asked (rows of the log with it), from the grounded rows (row, combination)."""
     own_rows, earlier = context.verdicts.count_represented()
-    grounded = pl.concat(pieces).drop_nulls("combination")
+    readings = context.surveys.get(READ, pl.DataFrame(schema={"norm": pl.String, "stands_for": pl.Float64})).select("norm", "stands_for")
+    joined = (piece.drop_nulls("combination").join(readings, on="norm", how="left").drop("norm") for piece in pieces)
+    grounded = pl.concat(joined)
     asking = pl.Series(own_rows[grounded["row"].to_numpy() - np.uint32(context.index.rows)])
-    readings = context.surveys.get(READ, pl.DataFrame(schema={"norm": pl.String, "stands_for": pl.Float64}))
-    shares = grounded.join(readings.select("norm", "stands_for"), on="norm", how="left", maintain_order="left")["stands_for"]
-    asked = (asking * shares.fill_null(1.0)).round().cast(asking.dtype)
+    asked = (asking * grounded["stands_for"].fill_null(1.0)).round().cast(asking.dtype)
     counts = grounded.with_columns(asked=asked).group_by("combination").agg(pl.col("asked").sum())
     old = context.index.combinations(earlier["row"].to_numpy()).join(earlier, on="row").group_by("key").agg(pl.col("rows").sum())
     both = counts.with_columns(key=key_of("combination")[0]).join(old, on="key", how="left")

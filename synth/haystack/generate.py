@@ -109,6 +109,8 @@ def generate(out: Path, config: HaystackConfig, keep: int, families: Path | None
         HeadraceError: the disk is full.
     """
     check_room(config.rows, keep, config.worlds)
+    if config.only_worded and families is None:
+        raise BadInput("haystack.only_worded: there is no file of wordings; name one with --families, or leave it out")
     queries, plants, note = out / "queries.parquet", out / "plants.parquet", out / "haystack.json"
     words = wordings(families, config.worlds)
     wording = families.read_text(encoding="utf-8") if families else ""
@@ -117,7 +119,7 @@ def generate(out: Path, config: HaystackConfig, keep: int, families: Path | None
     if note.is_file() and note.read_text(encoding="utf-8") == content and queries.is_file() and plants.is_file():
         return queries, plants
     note.unlink(missing_ok=True)
-    worded = worded_intents(families) if families is not None and config.only_worded else None
+    worded = worded_intents(families) if config.only_worded and families is not None else None
     rows = _Log(config, keep, words, worded).rows()
     replace_atomically(queries, lambda path: rows.select("text").write_parquet(path, row_group_size=131_072))
     replace_atomically(plants, lambda path: rows.drop("text").write_parquet(path))

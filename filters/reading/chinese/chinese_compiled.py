@@ -12,15 +12,15 @@ from functools import cached_property
 
 from filters.reading.chinese.chinese_spans import (
     ChineseSpan,
+    NamePattern,
     amount_key,
     choice_spans,
     id_spans,
     mark_spans,
-    name_spans,
     quoted_spans,
     typed_spans,
 )
-from filters.reading.chinese.chinese_words import NAMES, any_of, cues, loosely, pairs, plain, synonyms, with_synonyms, words
+from filters.reading.chinese.chinese_words import NAMES, any_of, cues, longest_first, loosely, pairs, plain, synonyms, with_synonyms, words
 from filters.reading.declaration import ReadableIntent, ReadableSlot, ReadableWorld
 from filters.reading.spans import ANY_ID
 
@@ -37,7 +37,7 @@ class ChineseSlot:
     asked: of a mark, how people ask for it.
     amounts: of values that are amounts ("1小时 - 2小时"), what they come to -> canonical value.
     spellings: (spelling, canonical value) of what it may hold, the longest first.
-    leads, ends: words before and after a name in it, the longest first.
+    leads, ends: words before and after a name in it, the longest first. kind_leads: those of all names of its kind.
     """
 
     def __init__(self, slot: ReadableSlot) -> None:
@@ -46,32 +46,26 @@ class ChineseSlot:
         self.after = tuple(dict.fromkeys(plain(after) for _, after in slot.beside if after))
         named = [plain(slot.about), *(_BOUNDS.sub("", before) for before in self.before)]
         self.labels = _labels(named)
-        self.spellings = sorted(
-            {(form, value) for value, texts in slot.values.items() for text in texts for form in _forms(plain(text))},
-            key=lambda pair: (-len(pair[0]), pair),
-        )
+        forms = {(form, value) for value, texts in slot.values.items() for text in texts for form in _forms(plain(text))}
+        comes_to = {pair: amount_key(pair[0]) for pair in sorted(forms, key=lambda pair: (-len(pair[0]), pair))}
+        self.amounts = {key: value for (_, value), key in comes_to.items() if key is not None}
+        self.spellings = [pair for pair, key in comes_to.items() if key is None]
         self.names_row = slot.kind == "name" and not any(
             word in self.labels for kind, each in NAMES.items() if kind != "name" for word in each["slots"]
         )
         self.asked = _asked(plain(slot.about)) if slot.kind == "mark" else None
-        self.amounts = {key: value for form, value in self.spellings if (key := amount_key(form)) is not None}
-        self.spellings = [(form, value) for form, value in self.spellings if amount_key(form) is None]
-        self.leads, self.ends = self._leads(), tuple(dict.fromkeys((*(after[:3] for after in self.after), *words("name_ends"))))
-
-    def _leads(self) -> tuple[str, ...]:
-        if self.slot.kind != "name":
-            return ()
-        leads = [before[-_LONGEST_LEAD:] for before in self.before] + [label for label in self.labels if len(label) > 1]
-        for each in NAMES.values():
-            if any(word in self.labels for word in each["slots"]):
-                leads += each["before"]
-        return tuple(sorted(dict.fromkeys(leads), key=lambda text: (-len(text), text)))
+        of_kind = [lead for each in NAMES.values() if any(word in self.labels for word in each["slots"]) for lead in each["before"]]
+        own = [before[-_LONGEST_LEAD:] for before in self.before] + [label for label in self.labels if len(label) > 1]
+        self.kind_leads = longest_first(of_kind)
+        self.leads = longest_first([*own, *of_kind]) if slot.kind == "name" else ()
+        self.ends = longest_first([*(after[:3] for after in self.after), *words("name_ends")])
+        self.names = NamePattern(self.leads, self.ends)
 
 
 def _asked(label: str) -> re.Pattern[str]:
     """How people ask for what a label names: in its words, in those of `synonyms`, and part by part (周边景点: 附近有什么景点)."""
     every = {label, *synonyms().get(label, ())}
-    forms = [re.escape(each) for each in sorted(every, key=lambda text: (-len(text), text)) if len(each) > 1]
+    forms = [re.escape(each) for each in longest_first(every) if len(each) > 1]
     for place in range(2, len(label) - 1):
         first, second = synonyms().get(label[:place]), synonyms().get(label[place:])
         if first and second:
@@ -135,7 +129,7 @@ class ChineseWorld:
         self._units = frozenset(unit for each in every for unit in each.slot.units)
         marks = {each.slot.key: (each.slot.key, each.asked, next(iter(each.slot.values))) for each in every if each.asked is not None}
         self._marks = list(marks.values())
-        self._named = {(each.leads, each.ends): each for each in every if each.slot.kind == "name"}
+        self._named = {(each.leads, each.ends): each.names for each in every if each.slot.kind == "name"}
         self.words = frozenset().union(*(intent.words | intent.slot_words for intent in self.intents))
         self.nouns = re.compile(f"(?:{any_of(word for word in self.known if len(word) > 1) or '(?!)'})+")
 
@@ -150,6 +144,19 @@ class ChineseWorld:
         groups = {word for word in self.words if word.startswith("#")}
         return frozenset(word for word, group in synonyms().items() if _group(group) in groups)
 
+    def known_characters(self, text: str) -> list[bool]:
+        """Which characters of a plain text belong to words of the world."""
+        known = [False] * len(text)
+        for place in range(len(text) - 1):
+            if text[place : place + 2] in self.words:
+                known[place] = known[place + 1] = True
+        for word in self.known:
+            start = text.find(word)
+            while start >= 0:
+                known[start : start + len(word)] = [True] * len(word)
+                start = text.find(word, start + 1)
+        return known
+
     def spans(self, text: str, original: str) -> list[ChineseSpan]:
         """All places of a plain text that may be a value. original: the same text as it was written."""
         found = [span for pattern, form in self._ids for span in id_spans(text, original, pattern, form)]
@@ -162,8 +169,8 @@ class ChineseWorld:
             found += mark_spans(text, original, key, asked, value)
         typed = [span for span in found if span.kind in ("id", "day", "time", "amount")]
         named = {(span.start, span.end): span for span in quoted_spans(original)}
-        for leads, ends in self._named:
-            for span in name_spans(text, original, leads, ends):
+        for pattern in self._named.values():
+            for span in pattern.spans(text, original):
                 if not any(span.overlaps(each) for each in typed):
                     named.setdefault((span.start, span.end), span)
         return [*found, *named.values()]

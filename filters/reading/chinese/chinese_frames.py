@@ -44,6 +44,13 @@ class ChineseText:
         self.text, self.plain = text, plain(text)
         self.words = word_set(self.plain)
         self._spans: dict[ChineseWorld, list[ChineseSpan]] = {}
+        self._known: dict[ChineseWorld, list[bool]] = {}
+
+    def known(self, world: ChineseWorld) -> list[bool]:
+        """Which characters belong to words of the world."""
+        if world not in self._known:
+            self._known[world] = world.known_characters(self.plain)
+        return self._known[world]
 
     def spans(self, world: ChineseWorld) -> list[ChineseSpan]:
         if world not in self._spans:
@@ -80,7 +87,7 @@ class ChineseFinder:
         spans = text.spans(intent.world)
         every = scored(text.plain, intent, spans)
         filled = fill(every, intent)
-        unread, foreign = _unread(spans, filled, intent), _foreign(text.plain, filled, intent)
+        unread, foreign = _unread(spans, filled, intent), _foreign(text, filled, intent)
         required = intent.intent.required
         share = sum(any(each.slot == name for each in filled) for name in required) / len(required) if required else 1.0
         said = sum(self._idf.get(word, 0.0) for word in text.words & intent.world.words - intent.words - intent.slot_words)
@@ -106,20 +113,12 @@ def _unread(spans: Sequence[ChineseSpan], filled: Sequence[ChineseFilled], inten
     return len(typed) + len({span.start for span in chosen if not any(span.overlaps(other) for other in typed)})
 
 
-def _foreign(text: str, filled: Sequence[ChineseFilled], intent: ChineseIntent) -> tuple[str, ...]:
+def _foreign(document: ChineseText, filled: Sequence[ChineseFilled], intent: ChineseIntent) -> tuple[str, ...]:
     """Runs of characters that nothing explains. Small talk of one character beside such a run is part of its word: 会 of 会议室."""
-    explained = [False] * len(text)
+    text, explained = document.plain, [*document.known(intent.world)]
     for each in filled:
         lead = next((len(lead) for lead in intent.slots[each.slot].leads if text.endswith(lead, 0, each.span.start)), 0)
         explained[each.span.start - lead : each.span.end] = [True] * (each.span.end - each.span.start + lead)
-    for place in range(len(text) - 1):
-        if text[place : place + 2] in intent.world.words:
-            explained[place] = explained[place + 1] = True
-    for word in intent.world.known:
-        start = text.find(word)
-        while start >= 0:
-            explained[start : start + len(word)] = [True] * len(word)
-            start = text.find(word, start + 1)
     idle, lone = said_nothing(text), lone_talk(text)
     foreign = [not (is_known or is_idle) for is_known, is_idle in zip(explained, idle, strict=True)]
     for places, step in ((range(1, len(text)), -1), (range(len(text) - 2, -1, -1), 1)):

@@ -14,7 +14,7 @@ from typing import Any
 
 from filters.reading.chinese.chinese_compiled import ChineseIntent, ChineseSlot
 from filters.reading.chinese.chinese_spans import ChineseSpan, bounds_of
-from filters.reading.chinese.chinese_words import NAMES, idle_after, idle_before, known_words, said_nothing, words
+from filters.reading.chinese.chinese_words import idle_after, idle_before, known_words, said_nothing, words
 from filters.reading.spans import ANY_ID
 
 _OF_KIND = {"id": 2.0, "day": 1.5, "time": 1.5, "amount": 1.0, "choice": 1.5, "mark": 1.0, "name": -1.5}
@@ -32,8 +32,8 @@ _USUAL_NAME, _SHORT_NAME, _STRONG = 8, 2, 1.5
 """Characters of a name that is not long; of one that needs a lead of more than one character; how much such a lead counts."""
 _SHOWN = re.compile(r"[这那][个家道座间种款]?")
 """What stands between a name and the noun of its kind: 地坛这个景点."""
-_CLAUSE_END = re.compile(r"[，。！？；,!?;]")
-_BREAKS = "，。！？,!?"
+_CLAUSE_END = re.compile(r"[。,!?;]")
+_BREAKS = "。,!?"
 _LABEL_REACH, _LABEL_AFTER = 8, 2
 """Characters between a label and its value, and between a value and its label, at most."""
 _LEAST = 0.5
@@ -168,8 +168,8 @@ def _shared(first: str, second: str) -> int:
 
 def _led(before: str, facts: ChineseSlot) -> float:
     """More for a longer word that leads to names of the slot's kind."""
-    leads = (lead for each in NAMES.values() if any(word in facts.labels for word in each["slots"]) for lead in each["before"])
-    return max((_ODDS["lead"] + _ODDS["lead_character"] * len(lead) for lead in leads if before.endswith(lead)), default=0.0)
+    longest = next((len(lead) for lead in facts.kind_leads if before.endswith(lead)), 0)
+    return _ODDS["lead"] + _ODDS["lead_character"] * longest if longest else 0.0
 
 
 def fill(every: Sequence[ChineseFilled], intent: ChineseIntent) -> tuple[ChineseFilled, ...]:

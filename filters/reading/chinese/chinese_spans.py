@@ -22,11 +22,11 @@ SpanKind = Literal["day", "time", "amount", "choice", "mark", "name", "id"]
 _NUMERAL = r"\d+(?:,\d{3})*(?:\.\d+)?"
 _WORDED = "[零〇一二两三四五六七八九十百千万]+|半"
 _QUOTED = re.compile(r"[《“「\"‘]([^》”」\"’]{1,40})[》”」\"’]")
-_BREAK = re.compile(r"[，。！？；,!?;:\n]")
-_MOST_ENDS = 3
-_CLAUSE = re.compile(r"^|[，。！？；,!?;]\s*")
-_LONGEST_NAME = 24
-_IN_NUMBER = re.compile(r"[\d.~～-]")
+_BREAK = re.compile(r"[。,!?;:\n]")
+_CLAUSE = re.compile(r"^|[。,!?;]\s*")
+_IN_NUMBER = re.compile(r"[\d.~-]")
+_LONGEST_NAME, _MOST_ENDS = 24, 3
+"""Characters of a name, and ends that are tried for it, at most."""
 _NO_COUNT = frozenset({"个", "家", "间", "位", "本", "份", "件", "次", "分", "点", "月", "年", "日", "名", "星", "刀", "块", "天", "周"})
 """Units that say nothing behind a one in words: 一个, 一份."""
 
@@ -192,15 +192,19 @@ def mark_spans(text: str, original: str, key: str, asked: re.Pattern[str], value
         yield ChineseSpan("mark", match.start(), match.end(), original[match.start() : match.end()], value, key=key)
 
 
-def name_spans(text: str, original: str, leads: Sequence[str], ends: Sequence[str]) -> Iterator[ChineseSpan]:
-    """What may be names: between a word that leads to a name, or the beginning of a clause, and what ends it."""
-    pattern = re.compile(any_of(ends))
-    starts = {match.end() for lead in leads for match in re.finditer(f"(?={re.escape(lead)})" + "." * len(lead), text)}
-    starts |= {match.end() for match in _CLAUSE.finditer(text)}
-    for first in sorted(starts):
-        for last in {first + len(text[first:end].rstrip(" 的")) for end in _name_ends(text, first, pattern)}:
-            if last - first >= 2:
-                yield ChineseSpan("name", first, last, original[first:last], original[first:last])
+class NamePattern:
+    """Finds what may be names: between a word that leads to a name, or the beginning of a clause, and what ends it."""
+
+    def __init__(self, leads: Sequence[str], ends: Sequence[str]) -> None:
+        self._leads = [re.compile(re.escape(lead)) for lead in leads]
+        self._ends = re.compile(any_of(ends))
+
+    def spans(self, text: str, original: str) -> Iterator[ChineseSpan]:
+        """The places in a plain text. original: the same text as it was written."""
+        for first in sorted({match.end() for pattern in (*self._leads, _CLAUSE) for match in pattern.finditer(text)}):
+            for last in {first + len(text[first:end].rstrip(" 的")) for end in _name_ends(text, first, self._ends)}:
+                if last - first >= 2:
+                    yield ChineseSpan("name", first, last, original[first:last], original[first:last])
 
 
 def quoted_spans(original: str) -> Iterator[ChineseSpan]:

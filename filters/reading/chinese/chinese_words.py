@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
@@ -32,6 +32,7 @@ def plain(text: str) -> str:
     return lower.translate(_FULL_WIDTH)
 
 
+@cache
 def words(name: str) -> tuple[str, ...]:
     """A list of `words_zh.yaml`, such as `name_ends`."""
     return tuple(str(_RAW[name]).split())
@@ -44,7 +45,12 @@ def cues(name: str, place: str) -> tuple[str, ...]:
 
 def any_of(texts: Iterable[str]) -> str:
     """A pattern for one of the texts, the longest first."""
-    return "|".join(re.escape(text) for text in sorted(set(texts), key=lambda text: (-len(text), text)))
+    return "|".join(map(re.escape, longest_first(texts)))
+
+
+def longest_first(texts: Iterable[str]) -> tuple[str, ...]:
+    """The texts, each once: a long one before those that it begins with."""
+    return tuple(sorted(set(texts), key=lambda text: (-len(text), text)))
 
 
 @cache
@@ -75,9 +81,9 @@ def idle_before(text: str, place: int) -> bool:
     return place == 0 or (said_nothing(text)[place - 1] and not lone_talk(text)[place - 1])
 
 
-def idle_after(text: str, place: int, ends: Sequence[str]) -> bool:
+def idle_after(text: str, place: int, ends: tuple[str, ...]) -> bool:
     """Whether what begins at a place of a plain text says nothing or is one of the ends of a name."""
-    return place >= len(text) or text.startswith(tuple(ends), place) or (said_nothing(text)[place] and not lone_talk(text)[place])
+    return place >= len(text) or text.startswith(ends, place) or (said_nothing(text)[place] and not lone_talk(text)[place])
 
 
 @cache

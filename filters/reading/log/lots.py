@@ -2,9 +2,8 @@
 
 One idea: a log that is all about a user's own business has far more requests than can be read, and most are of a few intents. Each
 intent's own wording is a vector of hashed words and pairs of words, weighted by how few requests have them (TF-IDF); the two intents with
-the largest inner products with a text are its lot. Small talk and values hardly count, so requests in one wording share a lot. The first of
-the two is the right one for seven in ten requests in other words: enough to read evenly over lots, so that a rare request is read as often
-as a common one.
+the largest inner products with a text are its lot. Small talk and values hardly count, so requests in one wording share a lot, even where
+its intents are not the right ones: enough to read evenly over lots, so that a rare request is read as often as a common one.
 """
 
 from __future__ import annotations

@@ -22,8 +22,7 @@ def test_the_more_confident_half_of_real_openings_is_right(test_data: Path) -> N
 
 def test_the_more_confident_half_of_real_chinese_requests_is_right(test_data: Path) -> None:
     folder = test_data / "real_queries"
-    _, requests = crosswoz.halves(crosswoz.requests_in(folder, "val"))
-    requests = requests[::3]
+    requests = crosswoz.unfitted(folder, "dev")[::3]
     readings = ChineseReader([crosswoz.world(folder)]).read([each.text for each in requests])
     is_exact = [each.is_right(reading) for each, reading in zip(requests, readings, strict=True)]
     measured = Measured([reading.confidence for reading in readings], is_exact)

@@ -154,3 +154,8 @@ def test_worlds_of_one_language_are_refused(tmp_path: Path) -> None:
             generate(tmp_path, HaystackConfig(rows=1000, worlds=(world.name,)), 5)
     finally:
         WORLDS.forget(world.name)
+
+
+def test_worded_intents_alone_need_a_file_of_wordings(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="only_worded"):
+        generate(tmp_path, HaystackConfig(rows=1000, only_worded=True), 5)

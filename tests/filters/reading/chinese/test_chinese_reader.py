@@ -87,11 +87,9 @@ def test_a_ride_goes_from_one_place_to_another(reader: ChineseReader) -> None:
 def test_a_spec_is_read_by_its_own_wording(hotel: ChineseReader) -> None:
     """Given requests in words that are not the spec's own, then days, amounts and identifiers go where its wording has them."""
     today = next(kind.today for kind in WORLDS["hotel"].kinds.values() if hasattr(kind, "today"))
-    booked, changed = hotel.read(["我是g012，想订客房r05，后天入住，住三晚，我们一共两个人", "订单b012换房，麻烦换到客房r031"])
+    booked, changed = hotel.read(["我是g012，想订客房r031，后天入住，住三晚，我们一共两个人", "订单b012换房，麻烦换到客房r031"])
     assert booked.intent == "book_room"
-    assert values(booked) == {"guest": "g012", "room": "r05", "arrival": today + timedelta(days=2), "nights": 3, "people": 2} or values(
-        booked
-    ).keys() >= {"guest", "arrival", "nights", "people"}
+    assert values(booked) == {"guest": "g012", "room": "r031", "arrival": today + timedelta(days=2), "nights": 3, "people": 2}
     assert (changed.intent, values(changed)) == ("change_room", {"reservation": "b012", "other": "r031"})
     assert slots_of(WORLDS["hotel"], "change_room", changed.values) == {"reservation": "b012", "other": "r031"}
 

@@ -67,3 +67,12 @@ def test_a_label_has_its_twins() -> None:
     reader = Reader([CINEMA, cinema("other")])
     label = Labelled("Find films in Berlin", "cinema", "FindFilms", {"city": ["Berlin"]})
     assert [each.world for each in label.alternatives(reader.twins)] == ["cinema", "other"]
+
+
+def test_a_prior_that_is_far_off_does_not_lead_away() -> None:
+    """Given labels that contradict a strong prior, then the weights are those of a start from elsewhere: the loss has one minimum."""
+    rows = [{"bias": 1.0, "size": float(number)} for number in range(40)]
+    labels = [number % 3 > 0 for number in range(40)]
+    fitted = fit_logistic(rows, labels, prior={"size": 30.0}, decay=1e-6)
+    near = fit_logistic(rows, labels, decay=1e-6)
+    assert all(abs(fitted[name] - near[name]) < 0.01 for name in near)

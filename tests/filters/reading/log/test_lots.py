@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import polars as pl
 
 from filters.reading.log.log_reader import texts_to_read
 from filters.reading.log.lots import Lots
 from filters.reading.log.student import BUCKETS, Student
+from filters.steps.combination_counts import count
+from filters.steps.reading.read_requests import READ
 
 REQUESTS = (
     ("please cancel reservation b001", "cancel my reservation b007"),
@@ -17,6 +21,7 @@ REQUESTS = (
 )
 ALL = Student(np.zeros(BUCKETS, np.float32), 1.0)
 """A gate that lets everything pass with the same score."""
+ROWS = {"row": pl.UInt32, "rows": pl.UInt32}
 NOTHING = Student(np.zeros(BUCKETS, np.float32), -2.0)
 
 
@@ -53,3 +58,18 @@ def test_where_all_can_be_read_the_best_are_read_and_each_stands_for_itself() ->
     few, unpromising = texts_to_read([rows], ALL, Lots(REQUESTS), 50), texts_to_read([rows], NOTHING, Lots(REQUESTS), 10)
     assert few.height == 30 and unpromising.height == 10
     assert set(few["stands_for"]) == set(unpromising["stands_for"]) == {1.0}
+
+
+def test_what_was_not_read_counts_where_rarity_is_measured() -> None:
+    """Given a reading that stands for 50 requests, then its combination is asked for 50 times; a row without a reading counts once."""
+    context = SimpleNamespace(
+        verdicts=SimpleNamespace(count_represented=lambda: (np.ones(3, np.uint32), pl.DataFrame({"row": [], "rows": []}, schema=ROWS))),
+        index=SimpleNamespace(rows=0, combinations=lambda _: pl.DataFrame(schema={"row": pl.UInt32, "key": pl.UInt64})),
+        surveys={READ: pl.DataFrame({"norm": ["cancel it"], "stands_for": [50.0]})},
+    )
+    rows = pl.DataFrame(
+        {"row": [0, 1, 2], "norm": ["cancel it", "price of r01", "hello"], "combination": ["a", "b", None]},
+        schema_overrides={"row": pl.UInt32},
+    )
+    asked = dict(count([rows], None, None, context).iter_rows())  # type: ignore[arg-type]
+    assert asked == {"a": 50, "b": 1}
