@@ -163,12 +163,15 @@ class LogReading:
 
     frame: None where a value is none of its slot's kind, or a required one is missing and not drawn.
     text: the text, with identifiers of the world in place of the user's own, and with what is drawn at its end.
+    unexplained: number of values that no slot takes.
+    foreign: words that nothing explains, in lower case, with blanks between them.
     """
 
     frame: Frame | None
     text: str
     confidence: float
     unexplained: int
+    foreign: str = ""
 
 
 def read_chunk(
@@ -186,7 +189,7 @@ def read_chunk(
     reader, readings = reader_of(worlds, id_patterns, turns), []
     for text, reading in zip(texts, reader.read(texts), strict=True):
         frame, task_text = _frame(text, reading, completes=completes)
-        readings.append(LogReading(frame, task_text, reading.confidence, reading.unread + len(reading.foreign)))
+        readings.append(LogReading(frame, task_text, reading.confidence, reading.unread, " ".join(reading.foreign).lower()))
     return readings
 
 

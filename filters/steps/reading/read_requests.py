@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -38,6 +38,7 @@ _SHOWN = 12
 """Intents of which a run shows examples."""
 _VERSION = 1
 """Version of the part `worlds` that a run writes."""
+OF_READER: Mapping[str, Any] = {"confidence": pl.Float64, "reworded": pl.String, "foreign": pl.String, "stands_for": pl.Float64}
 FRAME = ("world", "intent", "slots", "combination", "shape", "frame_id", "ungrounded", "unexplained", "read_by")
 
 
@@ -123,11 +124,11 @@ def _read(rows: Iterable[pl.DataFrame], inputs: Inputs, _: object, context: Cont
     best = best.head(len(readings))
     kept = log_reader.are_sure(readings, inputs.config.min_precision)
     rows_read = zip(best["norm"], best["stands_for"], readings, kept, strict=True)
-    table = [_row(norm, reading) | {"stands_for": share} for norm, share, reading, is_kept in rows_read if is_kept]
-    return pl.DataFrame(table, schema={**ground_model.READINGS, "confidence": pl.Float64, "reworded": pl.String, "stands_for": pl.Float64})
+    table = [reading_row(norm, reading) | {"stands_for": share} for norm, share, reading, is_kept in rows_read if is_kept]
+    return pl.DataFrame(table, schema={**ground_model.READINGS, **OF_READER})
 
 
-def _row(norm: str, reading: LogReading) -> dict[str, Any]:
+def reading_row(norm: str, reading: LogReading) -> dict[str, Any]:
     assert reading.frame is not None
     by = f"read by the reader, confidence {reading.confidence:.2f}"
     return {
@@ -136,14 +137,20 @@ def _row(norm: str, reading: LogReading) -> dict[str, Any]:
         "read_by": by,
         "confidence": reading.confidence,
         "reworded": reading.text,
+        "foreign": reading.foreign,
         **ground_model.frame_columns(reading.frame, reading.unexplained),
     }
 
 
+def with_readings(rows: pl.DataFrame, readings: pl.DataFrame) -> pl.DataFrame:
+    """Rows with the frames of readings: where there is one, `text` is the request of its task and `residue` what the reader left unread."""
+    framed = ground_model.step(rows, read_again=readings.drop(*OF_READER), ungrounded=True)
+    said = rows.select("norm").join(readings.select("norm", "reworded", "foreign"), on="norm", how="left", maintain_order="left")
+    return framed.with_columns(text=pl.coalesce(said["reworded"], "text"), residue=pl.coalesce(said["foreign"], "residue"))
+
+
 def _apply(rows: pl.DataFrame, _: GroundConfig, readings: pl.DataFrame) -> pl.DataFrame:
-    framed = ground_model.step(rows, read_again=readings.drop("confidence", "reworded", "stands_for"), ungrounded=True)
-    texts = rows.select("norm").join(readings.select("norm", "reworded"), on="norm", how="left", maintain_order="left")["reworded"]
-    return framed.with_columns(text=pl.coalesce(texts, "text"))
+    return with_readings(rows, readings)
 
 
 def note(inputs: Inputs, readings: pl.DataFrame) -> str:
@@ -190,8 +197,8 @@ STEPS = (
     ),
     BatchStep(
         name="apply_readings",
-        needs=("norm", "text", *FRAME),
-        adds=("text", *FRAME),
+        needs=("norm", "text", *FRAME, "residue"),
+        adds=("text", *FRAME, "residue"),
         config=GroundConfig,
         uses=READ,
         function=_apply,

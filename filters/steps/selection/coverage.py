@@ -107,16 +107,19 @@ class CoverageConfig(BaseModel):
 def quotas(available: Mapping[tuple[int, bool], int], config: CoverageConfig) -> dict[tuple[int, bool], int]:
     """Target number of tasks of each stratum (level, is learnable); they add up to `keep` unless there are fewer rows.
 
-    What a stratum with too few rows cannot fill goes to the others in proportion.
+    What a level with too few rows cannot fill goes to the others in proportion. Learnable rows take their share inside the easy levels;
+    what they cannot fill goes to the other rows of the same level.
     """
-    easy = [level for level in QUOTAS if 1 <= level <= config.learnable_difficulty]
-    easy_share = sum(QUOTAS[level] for level in easy)
-    inside = min(1.0, config.learnable_share / easy_share) if easy_share else 0.0
-    targets: dict[tuple[int, bool], float] = {}
-    for level, share in QUOTAS.items():
-        learnable = inside if level in easy else 0.0
-        targets[level, True], targets[level, False] = share * learnable, share * (1 - learnable)
-    return _fill_quotas(targets, available, config.keep)
+    at_level = {level: available.get((level, False), 0) + available.get((level, True), 0) for level in QUOTAS}
+    targets = _fill_quotas(QUOTAS, at_level, config.keep)
+    easy = {level: QUOTAS[level] for level in targets if 1 <= level <= config.learnable_difficulty}
+    room = {level: min(targets[level], available.get((level, True), 0)) for level in easy}
+    learnable = _fill_quotas(easy, room, round(config.learnable_share * config.keep))
+    granted = {}
+    for level, target in targets.items():
+        others = min(target - learnable.get(level, 0), available.get((level, False), 0))
+        granted[level, True], granted[level, False] = target - others, others
+    return {stratum: count for stratum, count in granted.items() if count}
 
 
 def leaf_quotas(sizes: Mapping[str, float], available: Mapping[str, int], total: int, floor: int) -> dict[str, int]:

@@ -177,6 +177,16 @@ def test_quotas_follow_the_definition_where_there_is_enough():
     assert sum(count for (_, learnable), count in granted.items() if learnable) >= 44
 
 
+@pytest.mark.parametrize("learnable", [0, 3])
+def test_levels_keep_their_shares_where_no_world_is_learnable(learnable):
+    """Given hardly a row of learnable worlds, then their places go to the other rows of the same level, not to other levels."""
+    available = {(level, False): 1000 for level in QUOTAS} | {(2, True): learnable}
+    granted = quotas(available, CoverageConfig(keep=100))
+    assert granted.get((2, True), 0) == learnable
+    by_level = {level: granted.get((level, True), 0) + granted[level, False] for level in QUOTAS}
+    assert by_level == {-1: 5, 0: 5, 1: 10, 2: 20, 3: 25, 4: 20, 5: 15}
+
+
 def clustered(clusters: int, rows: int) -> np.ndarray:
     """Unit vectors in clusters, cluster by cluster."""
     rng = np.random.default_rng(0)
