@@ -7,14 +7,13 @@ has settings, and a test: docs/extending.md shows one. `step.py` defines the for
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 import polars as pl
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from filters.dedup.dedup_index import INDEXED, INDEXED_COLUMNS
 from filters.dedup.near import NearConfig
-from filters.grounded_worlds import grounded_worlds
 from filters.grounding.ground_model import GroundConfig
 from filters.grounding.tool_reach import ReachConfig
 from filters.ingest import IngestConfig
@@ -45,7 +44,7 @@ from filters.verdicts import OF_FRAMES
 from storage.errors import BadInput
 from synth.engines.encoder import EncoderConfig
 from synth.tasks.split import DivisionConfig
-from synth.worlds import GROUNDED, WorldName
+from synth.worlds import WorldName
 
 STEPS: tuple[Step, ...] = (
     ingest.STEP,
@@ -106,12 +105,6 @@ class FunnelConfig(BaseModel):
         description="Whether rows that no world can execute are kept too, evenly over topics, where tasks leave room. null: in a store "
         "without conversations, of files that you name.",
     )
-
-    @model_validator(mode="after")
-    def _engine_has_worlds(self) -> Self:
-        if self.ground.engine and not grounded_worlds(self.worlds):
-            raise ValueError(f"ground.engine reads requests in {' and '.join(GROUNDED)} alone, and `worlds` names none of them")
-        return self
 
     def target_tasks(self, rows: int) -> int:
         """Number of tasks to make from so many rows."""

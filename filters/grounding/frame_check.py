@@ -89,7 +89,7 @@ def check_frame(
     if world is None or name not in world.intents:
         return [Problem("no_such_intent", f"there is no intent {intent!r}")]
     declared = world.intents[name]
-    if problems := _form_problems(declared, [slot for slot, _ in slots]):
+    if problems := form_problems(declared, [slot for slot, _ in slots]):
         return problems
     kinds = {slot.name: slot.kind for slot in declared.slots}
     values: dict[str, str] = {}
@@ -113,7 +113,8 @@ def check_frame(
     return Supported(frame, sum(read_values.isdisjoint(one.values.items()) for one in left))
 
 
-def _form_problems(intent: Intent, slot_names: Sequence[str]) -> list[Problem]:
+def form_problems(intent: Intent, slot_names: Sequence[str], *, may_miss: bool = False) -> list[Problem]:
+    """What is wrong with the names of a reading's slots. may_miss: whether required ones may be missing."""
     declared = [slot.name for slot in intent.slots]
     problems = [
         Problem("no_such_slot", f"{intent.name} has no slot {name!r}; its slots are {', '.join(declared) or 'none'}")
@@ -121,7 +122,7 @@ def _form_problems(intent: Intent, slot_names: Sequence[str]) -> list[Problem]:
         if name not in declared
     ]
     problems += [Problem("no_such_slot", f"{name} stands twice; name a slot once") for name in declared if slot_names.count(name) > 1]
-    missing = [slot.name for slot in intent.slots if slot.is_required and slot.name not in slot_names]
+    missing = [slot.name for slot in intent.slots if slot.is_required and slot.name not in slot_names and not may_miss]
     return problems + [Problem("missing_slot", f"{intent.name} needs the slot {name}") for name in missing]
 
 

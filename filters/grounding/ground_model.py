@@ -2,7 +2,8 @@
 
 The prompt lists the worlds' intents, slots and legal values; the model answers with an intent and slots. `frame_check.py` checks the answer
 against the text, and the model gets its problems back, twice at most. So the model gives a frame of the parser's form, or none. The
-selection depends on the texts alone: texts of which the parser understood most come first.
+selection depends on the texts alone: texts of which the parser understood most come first. `ask_unsure.py` asks about texts of which the
+reader was unsure.
 
 A valid answer that no intent fits (missing_tool, missing_information, not_actionable) replaces the parser's reason. A wrong answer says
 nothing about the query: the row keeps the parser's reason, and is dropped as `model_` and the problem (`malformed`: not the requested JSON;
@@ -15,9 +16,9 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from filters.grounding import ground
 from filters.grounding.frame_check import Mention, Problem, Supported, check_frame, mentions
 from filters.llm_calls import ask_each, is_overflow, name_of, open_cached_engine
 from storage.execution import Progress
-from storage.records import JSON, Frame, canonical_json
+from storage.records import JSON, Frame, Language, canonical_json
 from storage.store import Store
 from synth.engines.base import ChatRequest, Engine, EngineFailure, check_window
 from synth.engines.budget import Budget
@@ -51,6 +52,10 @@ PARSER_REASONS = ("unparsed", "ambiguous", "missing_information", "unknown", "mi
 _LISTED = 40
 """Longest vocabulary that the prompt lists in full; of a longer one it shows a few values."""
 _MAX_TOKENS = 600
+_KEPT = 4_096
+"""Descriptions of intents that are kept in memory."""
+Intents = tuple[tuple[type[World], str], ...]
+"""Intents with their worlds."""
 
 
 class GroundConfig(BaseModel):
@@ -84,10 +89,13 @@ class GroundConfig(BaseModel):
     engine: str | None = Field(
         None,
         pattern=r"^(openai|vllm|hf):.+",
-        description="Language model that reads what the parser could not: openai:MODEL, vllm:MODEL or hf:FOLDER; null: none.",
+        description="Language model that reads what stayed unsure: openai:MODEL, vllm:MODEL or hf:FOLDER; null: none.",
     )
     max_asked: int = Field(
-        5_000, ge=1, description="Most texts that the model is asked about; those that the parser understood best come first."
+        5_000,
+        ge=1,
+        description="Most texts that the model is asked about: first those of which the reader was nearly sure, then those that the parser "
+        "understood best.",
     )
     max_tokens: int | None = Field(
         None,
@@ -115,11 +123,23 @@ class Reading:
     frame: the frame; None if there is none.
     reason: why there is no frame: one of `VERDICTS`, or what was wrong with the answer.
     unexplained: number of mentions that are not in the frame.
+    text: the request of its task; None for the text itself.
+    foreign: words that nothing explains, with blanks between them; None where the parser knows them.
     """
 
     frame: Frame | None
     reason: str | None = None
     unexplained: int = 0
+    text: str | None = None
+    foreign: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked about a text. judge: an answer of the request's schema -> its reading, or all that is wrong with it."""
+
+    request: ChatRequest
+    judge: Callable[[Any], Reading | list[Problem]]
 
 
 def made_by(config: GroundConfig) -> tuple[str, ...]:
@@ -138,27 +158,40 @@ def open_engine(config: GroundConfig, store: Store, worlds: Worlds, *, is_done: 
         yield None
     else:
         with open_cached_engine(store, config.engine, Budget(tokens=config.max_tokens)) as engine:
-            _check_window(engine, worlds)
+            if worlds:
+                _check_window(engine, worlds)
             yield engine
 
 
 def read(engine: Engine, norm: Sequence[str], worlds: Worlds, *, progress: Progress | None = None) -> list[Reading]:
-    """A model's readings of normalised texts; each distinct text is asked once.
+    """A model's readings of normalised texts; each distinct text is asked once. Raises what `answer` raises."""
+    texts = list(dict.fromkeys(norm))
+    readings = dict(zip(texts, answer(engine, questions(texts, worlds), progress=progress), strict=True))
+    return [readings[text] for text in norm]
+
+
+def questions(norm: Sequence[str], worlds: Worlds) -> list[Question]:
+    """A question about each normalised text, with all intents of the worlds."""
+    judges = (partial(_judge, in_text=in_text, worlds=worlds) for in_text in mentions(norm, worlds))
+    return [Question(_request(text, worlds), judge) for text, judge in zip(norm, judges, strict=True)]
+
+
+def answer(engine: Engine, asked: Sequence[Question], *, progress: Progress | None = None) -> list[Reading]:
+    """The reading of each question's text.
 
     Raises:
-        BadInput: the engine's window is too short for the question. EngineFailure: it is gone. BudgetSpent: nothing more may be asked.
+        BadInput: the engine's window is too short for any of them. EngineFailure: it is gone. BudgetSpent: nothing more may be asked.
     """
-    _check_window(engine, worlds)
-    texts = list(dict.fromkeys(norm))
-    mentions_of = mentions(texts, worlds)
+    if asked:
+        shortest = min((one.request.messages for one in asked), key=lambda messages: sum(len(each.content or "") for each in messages))
+        check_window(engine, shortest, _MAX_TOKENS)
 
     def check(place: int, value: JSON) -> list[str]:
-        judged = _judge(value, mentions_of[place], worlds)
+        judged = asked[place].judge(value)
         return [problem.text for problem in judged] if isinstance(judged, list) else []
 
-    exchanges = ask_each(engine, [_request(text, worlds) for text in texts], check, label="ask", progress=progress)
-    readings = {text: _reading(one, in_text, worlds) for text, one, in_text in zip(texts, exchanges, mentions_of, strict=True)}
-    return [readings[text] for text in norm]
+    exchanges = ask_each(engine, [one.request for one in asked], check, label="ask", progress=progress)
+    return [_reading(exchange, one) for exchange, one in zip(exchanges, asked, strict=True)]
 
 
 def _check_window(engine: Engine, worlds: Worlds) -> None:
@@ -166,39 +199,56 @@ def _check_window(engine: Engine, worlds: Worlds) -> None:
 
 
 def _request(text: str, worlds: Worlds) -> ChatRequest:
-    messages = prompt(PROMPT).messages(worlds=_describe_worlds(worlds), text=json.dumps(text, ensure_ascii=False))
-    return ChatRequest(messages, max_tokens=_MAX_TOKENS, schema=_schema(worlds))
+    return request_of(text, tuple((world, name) for world in worlds for name in world.intents))
+
+
+def request_of(text: str, intents: Intents) -> ChatRequest:
+    """Which of some intents a text asks for, and with which values."""
+    messages = prompt(PROMPT).messages(worlds=_describe_worlds(intents), text=json.dumps(text, ensure_ascii=False))
+    return ChatRequest(messages, max_tokens=_MAX_TOKENS, schema=_schema(intents))
+
+
+def no_intent(value: Any) -> Reading | list[Problem] | None:
+    """The reading of an answer that names no intent, or what is wrong with it; None where it names one."""
+    if value["intent"] != _NONE:
+        return None
+    if value["why"] not in VERDICTS:
+        return [Problem("malformed", f"why: say why no intent fits: {', '.join(VERDICTS)}")]
+    return Reading(None, value["why"])
+
+
+def said_slots(value: Any) -> list[tuple[str, str | float]]:
+    """The slots of an answer, with their values."""
+    return [(one["slot"], one["value"]) for one in value["slots"]]
 
 
 def _judge(value: Any, in_text: Sequence[Mention], worlds: Worlds) -> Reading | list[Problem]:
     """The reading of an answer of the schema, or its problems."""
-    intent, why, slots = value["intent"], value["why"], value["slots"]
-    if intent == _NONE:
-        if why not in VERDICTS:
-            return [Problem("malformed", f"why: say why no intent fits: {', '.join(VERDICTS)}")]
-        return Reading(None, why)
-    checked = check_frame(intent, [(one["slot"], one["value"]) for one in slots], in_text, worlds)
+    if (none := no_intent(value)) is not None:
+        return none
+    checked = check_frame(value["intent"], said_slots(value), in_text, worlds)
     return Reading(checked.frame, unexplained=checked.unexplained) if isinstance(checked, Supported) else checked
 
 
-def _reading(exchange: Structured | EngineFailure, in_text: Sequence[Mention], worlds: Worlds) -> Reading:
+def _reading(exchange: Structured | EngineFailure, asked: Question) -> Reading:
     if isinstance(exchange, EngineFailure):
         return Reading(None, "engine_failure")
     if is_overflow(exchange):
         return Reading(None, _OVERFLOW)
-    value, problems = parse_and_check(exchange.answers[-1].message.content or "", _schema(worlds))
+    assert asked.request.schema is not None
+    value, problems = parse_and_check(exchange.answers[-1].message.content or "", asked.request.schema)
     if problems:
         return Reading(None, "malformed")
-    judged = _judge(value, in_text, worlds)
+    judged = asked.judge(value)
     return Reading(None, judged[0].reason) if isinstance(judged, list) else judged
 
 
 # ---- prompt and schema ---------------------------------------------------------------------------------------------------------
 
 
-@cache
-def _schema(worlds: Worlds) -> dict[str, JSON]:
-    intents: list[JSON] = [f"{world.name}/{name}" for world in worlds for name in world.intents]
+@lru_cache(maxsize=_KEPT)
+def _schema(intents: Intents) -> dict[str, JSON]:
+    names: list[JSON] = [f"{world.name}/{name}" for world, name in intents]
     slot: dict[str, JSON] = {
         "type": "object",
         "properties": {"slot": {"type": "string"}, "value": {"type": ["string", "number"]}},
@@ -208,7 +258,7 @@ def _schema(worlds: Worlds) -> dict[str, JSON]:
     return {
         "type": "object",
         "properties": {
-            "intent": {"type": "string", "enum": [*intents, _NONE]},
+            "intent": {"type": "string", "enum": [*names, _NONE]},
             "why": {"type": "string", "enum": ["", *VERDICTS]},
             "slots": {"type": "array", "items": slot},
         },
@@ -217,19 +267,25 @@ def _schema(worlds: Worlds) -> dict[str, JSON]:
     }
 
 
-@cache
-def _describe_worlds(worlds: Worlds) -> tuple[Mapping[str, Any], ...]:
-    return tuple({"name": world.name, "kinds": _kinds(world), "intents": _intents(world)} for world in worlds)
+@lru_cache(maxsize=_KEPT)
+def _describe_worlds(intents: Intents) -> tuple[Mapping[str, Any], ...]:
+    described = []
+    for world in dict.fromkeys(world for world, _ in intents):
+        names = [name for of_world, name in intents if of_world is world]
+        described.append({"name": world.name, "kinds": _kinds(world, names), "intents": _intents(world, names)})
+    return tuple(described)
 
 
-def _kinds(world: type[World]) -> list[Mapping[str, str]]:
-    used = dict.fromkeys(slot.kind for intent in world.intents.values() for slot in intent.slots)
-    return [{"name": name, "legal": _legal(world.kinds[name])} for name in used]
+def _kinds(world: type[World], intents: Sequence[str]) -> list[Mapping[str, str]]:
+    used = dict.fromkeys(slot.kind for name in intents for slot in world.intents[name].slots)
+    return [{"name": name, "legal": _legal(world.kinds[name], world.language_near("en"))} for name in used]
 
 
-def _legal(kind: SlotKind) -> str:
+def _legal(kind: SlotKind, language: Language) -> str:
     if isinstance(kind, Vocabulary):
-        names = [spelt["en"] for spelt in kind.names.values()]
+        names = [spelt[language] for spelt in kind.names.values()]
+        if kind.is_open:
+            return f"a name, as the request has it, e.g. {'; '.join(names[:5])}"
         return "; ".join(names) if len(names) <= _LISTED else f"as the request names it, e.g. {'; '.join(names[:5])}"
     if isinstance(kind, Identifier):
         return f"an identifier such as {kind.choices[0]}"
@@ -239,12 +295,10 @@ def _legal(kind: SlotKind) -> str:
     return f"a day: days from {kind.today:%A, %d %B %Y} (0 is this day), up to {kind.horizon_days}"
 
 
-def _intents(world: type[World]) -> list[Mapping[str, str]]:
-    templates = load_templates(world)
-    return [
-        {"name": name, "slots": _slots(intent), "wording": templates.of_intent(name, "en")[0].replace(f"{{{REST}}}", "")}
-        for name, intent in world.intents.items()
-    ]
+def _intents(world: type[World], names: Sequence[str]) -> list[Mapping[str, str]]:
+    templates, language = load_templates(world), world.language_near("en")
+    wordings = {name: templates.of_intent(name, language)[0].replace(f"{{{REST}}}", "") for name in names}
+    return [{"name": name, "slots": _slots(world.intents[name]), "wording": wordings[name]} for name in names]
 
 
 def _slots(intent: Intent) -> str:
@@ -258,8 +312,9 @@ _FRAME: Mapping[str, Any] = dict.fromkeys(("world", "intent", "slots", "combinat
 }
 
 
-READINGS: Mapping[str, Any] = {"norm": pl.String, "outcome": pl.String, "read_by": pl.String, **_FRAME}
-"""Columns of readings, as `step` takes them."""
+_TEXTS: Mapping[str, Any] = {"reworded": pl.String, "foreign": pl.String}
+READINGS: Mapping[str, Any] = {"norm": pl.String, "outcome": pl.String, "read_by": pl.String, **_FRAME, **_TEXTS}
+"""Columns of readings, as `step` takes them. reworded: the request of the task, foreign: what is left unread; null: as the rows have it."""
 
 
 def unread_texts(parsed: Iterable[pl.DataFrame], limit: int) -> list[str]:
@@ -278,19 +333,21 @@ def unread_texts(parsed: Iterable[pl.DataFrame], limit: int) -> list[str]:
     return smallest["norm"].to_list()
 
 
-def read_table(engine: Engine, norm: Sequence[str], worlds: Worlds, *, progress: Progress | None = None) -> pl.DataFrame:
+def read_table(engine: Engine, asked: Mapping[str, Question], *, progress: Progress | None = None) -> pl.DataFrame:
     """What the model makes of texts, for `step`: norm, the columns of a frame (null where there is none), outcome (null, or why there is
-    none), read_by (engine and prompt). Raises what `read` raises."""
+    none), read_by (engine and prompt). Raises what `answer` raises. asked: by the normalised text."""
     by = f"read by {name_of(engine)}, prompt {PROMPT}@{prompt(PROMPT).version}"
     rows = [
         {"norm": text, "outcome": one.reason, "read_by": by if one.frame else None, **_columns(one)}
-        for text, one in zip(norm, read(engine, norm, worlds, progress=progress), strict=True)
+        for text, one in zip(asked, answer(engine, list(asked.values()), progress=progress), strict=True)
     ]
     return pl.DataFrame(rows, schema=READINGS)
 
 
 def _columns(one: Reading) -> dict[str, str | int | None]:
-    return dict.fromkeys(_FRAME) if one.frame is None else frame_columns(one.frame, one.unexplained)
+    if one.frame is None:
+        return dict.fromkeys((*_FRAME, *_TEXTS))
+    return {**frame_columns(one.frame, one.unexplained), "reworded": one.text, "foreign": one.foreign}
 
 
 def frame_columns(frame: Frame, unexplained: int) -> dict[str, str | int | None]:
@@ -307,10 +364,12 @@ def frame_columns(frame: Frame, unexplained: int) -> dict[str, str | int | None]
 
 
 def step(rows: pl.DataFrame, *, read_again: pl.DataFrame, ungrounded: bool = False) -> pl.DataFrame:
-    """The batch step after `ground.step(..., ungrounded=True)`: frames where the model read one, with read_by; all else as there.
+    """The batch step after `ground.step(..., ungrounded=True)`: frames where one was read, with read_by; all else as there. A row with a
+    frame has the request of its task as text, and as residue what its reader left unread.
 
     Args:
-        read_again: what the model made of texts (`read_table`). ungrounded: keep rows without a frame.
+        rows: columns text, residue, and those of `ground.step`.
+        read_again: what was made of texts (`READINGS`). ungrounded: keep rows without a frame.
     """
     both = rows.join(read_again, on="norm", how="left", maintain_order="left", suffix="_again")
     is_read, outcome = pl.col("frame_id_again").is_not_null(), pl.col("outcome")
@@ -321,6 +380,8 @@ def step(rows: pl.DataFrame, *, read_again: pl.DataFrame, ungrounded: bool = Fal
         *(pl.coalesce(f"{name}_again", name).alias(name) for name in _FRAME),
         read_by=pl.when(is_read).then(pl.format("{} (parser: {})", "read_by_again", "ungrounded")),
         ungrounded=why,
+        text=pl.when(is_read).then(pl.coalesce("reworded", "text")).otherwise("text"),
+        residue=pl.when(is_read).then(pl.coalesce("foreign", "residue")).otherwise("residue"),
         reason=pl.lit(None, pl.String) if ungrounded else reason,
     ).select(*rows.columns, "reason")
 

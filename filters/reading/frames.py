@@ -55,6 +55,7 @@ class FrameCandidate:
     foreign: words that neither the world nor small talk explains.
     rival: highest probability of another filling of one of its places or slots.
     near_miss: highest probability of a slot that was left out.
+    scored: every slot with every place that may fill it.
     """
 
     intent: CompiledIntent
@@ -64,6 +65,7 @@ class FrameCandidate:
     foreign: tuple[str, ...]
     rival: float
     near_miss: float
+    scored: tuple[Filled, ...]
 
 
 class Text:
@@ -181,7 +183,7 @@ class FrameFinder:
             "act": float(intent.intent.is_act),
             "foreign": float(len(foreign)),
         }
-        return FrameCandidate(intent, filled, ranked, unread, foreign, _rival(scored, filled), _near_miss(scored, filled))
+        return FrameCandidate(intent, filled, ranked, unread, foreign, _rival(scored, filled), _near_miss(scored, filled), tuple(scored))
 
 
 def _places(counts: Sequence[int]) -> NDArray[np.int64]:

@@ -180,14 +180,15 @@ def slots_of(world: type[World], intent: str, values: tuple[ReadValue, ...]) -> 
     """The values in the canonical form of the world; None where one of them is none of its kind."""
     slots: dict[str, JSON] = {}
     for value in values:
-        canonical = _canonical(world.kinds[slot_kinds(world, intent)[value.slot]], value.value)
-        if canonical is None:
+        legal = canonical(world.kinds[slot_kinds(world, intent)[value.slot]], value.value)
+        if legal is None:
             return None
-        slots[value.slot] = canonical
+        slots[value.slot] = legal
     return slots
 
 
-def _canonical(kind: SlotKind, value: Any) -> JSON:
+def canonical(kind: SlotKind, value: Any) -> JSON:
+    """A value that was read, in the canonical form of a kind; None where it is none of the kind."""
     if isinstance(kind, Date):
         days = (value - kind.today) // timedelta(days=1)
         return days if 0 <= days <= kind.horizon_days else None

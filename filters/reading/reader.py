@@ -12,9 +12,9 @@ from importlib.resources import files
 
 from filters.reading.compiled import CompiledWorld
 from filters.reading.declaration import ReadableWorld
-from filters.reading.frames import Choice, FrameCandidate, FrameFinder, Text, Weights, choose, confidence
+from filters.reading.frames import Choice, Filled, FrameCandidate, FrameFinder, Text, Weights, choose, confidence
 from filters.reading.name_kinds import NameKinds
-from filters.reading.readings import Reading, ReadValue
+from filters.reading.readings import PossibleFrame, Reading, ReadValue
 from synth.engines.encoder import Encode, encode
 
 
@@ -61,6 +61,10 @@ class Reader:
     def choose(self, text: Text, candidates: Sequence[FrameCandidate]) -> Choice:
         return choose(text, candidates, self.twins, self.weights)
 
+    def possible(self, texts: Sequence[str]) -> list[list[PossibleFrame]]:
+        """The intents that each text may ask for, the likeliest first, with all places that may fill their slots."""
+        return [[_possible(text, candidate) for candidate in candidates] for text, candidates in self.candidates(texts)]
+
     def candidates(self, texts: Sequence[str]) -> list[tuple[Text, list[FrameCandidate]]]:
         """The likeliest frames of each text, to fit weights or to look at."""
         documents = [Text(text) for text in texts]
@@ -81,8 +85,23 @@ class Reader:
 
 def _reading(choice: Choice, trust: float) -> Reading:
     frame = choice.frame
-    values = tuple(
-        ReadValue(each.slot, each.span.value, each.span.text, each.span.start, each.span.end, each.probability) for each in frame.filled
-    )
+    values = tuple(map(_value, frame.filled))
     twins = tuple((twin.world.world.name, twin.intent.name) for twin in choice.twins)
     return Reading(frame.intent.world.world.name, frame.intent.intent.name, values, trust, frame.foreign, sum(frame.unread.values()), twins)
+
+
+def _value(filled: Filled) -> ReadValue:
+    span = filled.span
+    return ReadValue(filled.slot, span.value, span.text, span.start, span.end, filled.probability)
+
+
+def _possible(text: Text, candidate: FrameCandidate) -> PossibleFrame:
+    world = candidate.intent.world
+    values = sorted(candidate.scored, key=lambda each: -each.probability)
+    own = {facts.slot.key for facts in candidate.intent.facts.values()}
+    typed = [span for span in text.spans(world) if span.kind not in ("name", "choice", "flag") and (span.kind, span.value) != ("count", 1)]
+    chosen = [span for span in text.spans(world) if span.kind in ("choice", "flag") and span.slot in own]
+    places = {(span.start, span.end) for span in (*typed, *chosen)}
+    return PossibleFrame(
+        world.world.name, candidate.intent.intent.name, tuple(map(_value, values)), candidate.foreign, tuple(sorted(places))
+    )

@@ -40,3 +40,19 @@ class Reading:
     foreign: tuple[str, ...]
     unread: int
     twins: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PossibleFrame:
+    """An intent that a text may ask for.
+
+    values: each place that may fill a slot, the likeliest first; they overlap.
+    foreign: words that nothing explains.
+    places: (start, end) of all values of the text that a slot of the intent might have, names aside, and of all days, times and numbers.
+    """
+
+    world: str
+    intent: str
+    values: tuple[ReadValue, ...]
+    foreign: tuple[str, ...]
+    places: tuple[tuple[int, int], ...]

@@ -6,7 +6,8 @@ Chinese character is Chinese: English words in it are values and names.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from filters.reading.chinese.chinese_reader import ChineseReader
 from filters.reading.declaration import ReadableWorld
@@ -14,12 +15,13 @@ from filters.reading.labels.fit import Labelled, is_equal
 from filters.reading.labels.teaching import Turn, taught
 from filters.reading.of_world import readable_world
 from filters.reading.reader import Reader
-from filters.reading.readings import Reading
+from filters.reading.readings import PossibleFrame, Reading
 from storage.records import Language
 from synth.tasks.wording import LANGUAGES
 from synth.text.claims import has_chinese
 from synth.worlds.base import World
 
+T = TypeVar("T")
 UNREAD = Reading("", "", (), 0.0, (), 0)
 """What is read of a text in a language that no world speaks."""
 
@@ -47,13 +49,20 @@ class WorldReader:
 
     def read(self, texts: Sequence[str]) -> list[Reading]:
         """The likeliest frame of each text, however unlikely; `UNREAD` where no world speaks its language."""
-        readings = [UNREAD] * len(texts)
+        return self._each(texts, lambda reader, some: reader.read(some), UNREAD)
+
+    def possible(self, texts: Sequence[str]) -> list[list[PossibleFrame]]:
+        """The intents that each text may ask for, the likeliest first; none where no world speaks its language."""
+        return self._each(texts, lambda reader, some: reader.possible(some), [])
+
+    def _each(self, texts: Sequence[str], read: Callable[[Reader | ChineseReader, Sequence[str]], Sequence[T]], nothing: T) -> list[T]:
+        found = [nothing] * len(texts)
         for language, reader in (("en", self._english), ("zh", self._chinese)):
             places = [place for place, text in enumerate(texts) if language_of(text) == language]
             if reader is not None and places:
-                for place, reading in zip(places, reader.read([texts[place] for place in places]), strict=True):
-                    readings[place] = reading
-        return readings
+                for place, one in zip(places, read(reader, [texts[place] for place in places]), strict=True):
+                    found[place] = one
+        return found
 
     def is_right(self, reading: Reading, example: Labelled) -> bool:
         """Whether a reading is what the example says, or the same in a twin of its intent."""

@@ -10,7 +10,6 @@ import pytest
 
 from filters.funnel import FunnelConfig, curate
 from filters.grounded_worlds import grounded_worlds, reader_worlds
-from filters.grounding.ground_model import GroundConfig
 from storage.store import Store
 from synth.worlds import WORLDS
 from synth.worlds.declarative.compile import compile_spec
@@ -38,10 +37,3 @@ def test_an_english_log_is_curated_where_no_world_speaks_english(chinese: str, t
     log.write_text("".join(json.dumps({"text": f"please lend me tool t{n:03d} for two days"}) + "\n" for n in range(40)))
     result = curate(Store(tmp_path / "store"), [log], FunnelConfig(worlds=(chinese,), ungrounded=False))
     assert not result.task_ids
-
-
-def test_a_language_model_is_not_named_for_worlds_that_it_does_not_read() -> None:
-    engine = GroundConfig(engine="openai:some-model")
-    with pytest.raises(ValueError, match="city and retail alone"):
-        FunnelConfig(worlds=("hotel",), ground=engine)
-    assert FunnelConfig(worlds=("hotel", "city"), ground=engine).ground == engine

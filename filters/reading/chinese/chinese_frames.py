@@ -27,7 +27,8 @@ Weights = Mapping[str, Mapping[str, float]]
 
 @dataclass(frozen=True, eq=False)
 class ChineseFrame:
-    """A possible frame of a text. unread: values that no slot takes. foreign: characters that nothing explains, in runs."""
+    """A possible frame of a text. unread: values that no slot takes. foreign: characters that nothing explains, in runs. scored: every slot
+    with every place that may fill it."""
 
     intent: ChineseIntent
     filled: tuple[ChineseFilled, ...]
@@ -35,6 +36,7 @@ class ChineseFrame:
     unread: int
     foreign: tuple[str, ...]
     rival: float
+    scored: tuple[ChineseFilled, ...]
 
 
 class ChineseText:
@@ -101,7 +103,7 @@ class ChineseFinder:
             "filled": float(len(filled)),
             "foreign": min(sum(map(len, foreign)), 20) / 5,
         }
-        return ChineseFrame(intent, filled, features, unread, foreign, rival_of(every, filled))
+        return ChineseFrame(intent, filled, features, unread, foreign, rival_of(every, filled), tuple(every))
 
 
 def _unread(spans: Sequence[ChineseSpan], filled: Sequence[ChineseFilled], intent: ChineseIntent) -> int:

@@ -9,8 +9,9 @@ from importlib.resources import files
 
 from filters.reading.chinese.chinese_compiled import ChineseWorld
 from filters.reading.chinese.chinese_frames import ChineseChoice, ChineseFinder, ChineseFrame, ChineseText, Weights, choose, confidence
+from filters.reading.chinese.chinese_slots import ChineseFilled
 from filters.reading.declaration import ReadableWorld
-from filters.reading.readings import Reading, ReadValue
+from filters.reading.readings import PossibleFrame, Reading, ReadValue
 from synth.engines.encoder import Encode, encode
 
 
@@ -49,6 +50,11 @@ class ChineseReader:
         """The likeliest frames of each text."""
         return self._frames([ChineseText(text) for text in texts])
 
+    def possible(self, texts: Sequence[str]) -> list[list[PossibleFrame]]:
+        """As of `Reader`."""
+        documents = [ChineseText(text) for text in texts]
+        return [[_possible(text, frame) for frame in frames] for text, frames in zip(documents, self._frames(documents), strict=True)]
+
     def _frames(self, documents: Sequence[ChineseText]) -> list[list[ChineseFrame]]:
         vectors = self._embed([document.text for document in documents])
         return [self._finder.frames(document, vector) for document, vector in zip(documents, vectors, strict=True)]
@@ -56,7 +62,21 @@ class ChineseReader:
 
 def reading_of(choice: ChineseChoice, trust: float) -> Reading:
     frame = choice.frame
-    values = tuple(
-        ReadValue(each.slot, each.value, each.span.text, each.span.start, each.span.end, each.probability) for each in frame.filled
-    )
+    values = tuple(map(_value, frame.filled))
     return Reading(frame.intent.world.world.name, frame.intent.intent.name, values, trust, frame.foreign, frame.unread)
+
+
+def _value(filled: ChineseFilled) -> ReadValue:
+    span = filled.span
+    return ReadValue(filled.slot, filled.value, span.text, span.start, span.end, filled.probability)
+
+
+def _possible(text: ChineseText, frame: ChineseFrame) -> PossibleFrame:
+    world = frame.intent.world
+    values = sorted(frame.scored, key=lambda each: -each.probability)
+    own = {facts.slot.key for facts in frame.intent.slots.values()}
+    spans = [
+        span for span in text.spans(world) if span.kind in ("id", "day", "time", "amount") or (span.kind == "choice" and span.key in own)
+    ]
+    places = {(span.start, span.end) for span in spans if span.end - span.start > 1 or span.kind != "choice"}
+    return PossibleFrame(world.world.name, frame.intent.intent.name, tuple(map(_value, values)), frame.foreign, tuple(sorted(places)))

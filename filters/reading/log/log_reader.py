@@ -188,13 +188,14 @@ def read_chunk(
     """
     reader, readings = reader_of(worlds, id_patterns, turns), []
     for text, reading in zip(texts, reader.read(texts), strict=True):
-        frame, task_text = _frame(text, reading, completes=completes)
+        frame, task_text = frame_of(text, reading, completes=completes)
         readings.append(LogReading(frame, task_text, reading.confidence, reading.unread, " ".join(reading.foreign).lower()))
     return readings
 
 
-def _frame(text: str, reading: Reading, *, completes: bool) -> tuple[Frame | None, str]:
-    """The frame of a reading, and the request of its task."""
+def frame_of(text: str, reading: Reading, *, completes: bool) -> tuple[Frame | None, str]:
+    """The frame of a reading, and the request of its task. None where a value is none of its slot's kind, or a required one is missing and
+    not drawn."""
     if reading is UNREAD:
         return None, text
     world, intent = WORLDS[reading.world], reading.intent

@@ -1,8 +1,8 @@
 """The steps that turn text into frames (`filters/grounding/ground.py`), and drop what no world can execute.
 
 By default step `ground` is the parser, in worlds with a lexicon. Where a reader reads other worlds (`read_requests.py`) or a language model
-reads what is left (`ground.engine`), step `parse` is the parser and drops nothing, each gives rows without a frame one, and `ground` drops
-the rest (`filters/grounding/ground_model.py`).
+reads what stays unsure (`ground.engine`), step `parse` is the parser and drops nothing, each gives rows without a frame one, and `ground`
+drops the rest (`filters/grounding/ground_model.py`).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from filters.grounding import ground, ground_model
 from filters.grounding.ground_model import GroundConfig
 from filters.step import BatchStep, Context, Setup, SurveyStep
 from filters.steps.reading import read_requests, unserved
-from filters.steps.reading.read_requests import FRAME
+from filters.steps.reading.read_requests import ASK, FRAME
 from storage.store import Store
 from synth.engines.base import Engine
 
-PARSE, ASK, GROUND = "parse", "ask", "ground"
+PARSE, GROUND = "parse", "ground"
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class Inputs:
 
     worlds: tuple[str, ...] | None
     ungrounded: bool
+    config: GroundConfig
 
 
 def has_model(config: Any) -> bool:
@@ -44,7 +45,7 @@ def _is_parser_alone(config: Any) -> bool:
 
 
 def _load(setup: Setup) -> Inputs:
-    return Inputs(setup.config.worlds, bool(setup.config.ungrounded))
+    return Inputs(setup.config.worlds, bool(setup.config.ungrounded), setup.config.ground)
 
 
 def _parse(rows: pl.DataFrame, inputs: Inputs) -> pl.DataFrame:
@@ -63,13 +64,27 @@ def _merge_readings(rows: pl.DataFrame, inputs: Inputs, read_again: pl.DataFrame
     return ground_model.step(rows, read_again=read_again, ungrounded=inputs.ungrounded)
 
 
-def _ask(parsed: Iterable[pl.DataFrame], config: GroundConfig, engine: Engine, context: Context) -> pl.DataFrame:
-    texts = ground_model.unread_texts(parsed, config.max_asked)
-    return ground_model.read_table(engine, texts, grounded_worlds(context.setup.config.worlds), progress=context.progress)
+def _ask(parsed: Iterable[pl.DataFrame], inputs: Inputs, engine: Engine, context: Context) -> pl.DataFrame:
+    config = inputs.config
+    unsure = read_requests.unsure_texts(context, config.max_asked)
+    asked = read_requests.unsure_questions(unsure, context) if unsure else {}
+    if worlds := grounded_worlds(inputs.worlds):
+        unread = [text for text in ground_model.unread_texts(parsed, config.max_asked) if text not in asked]
+        unread = unread[: config.max_asked - len(asked)]
+        asked |= dict(zip(unread, ground_model.questions(unread, worlds), strict=True))
+    return ground_model.read_table(engine, asked, progress=context.progress)
 
 
-def _open(config: GroundConfig, store: Store, is_done: bool) -> AbstractContextManager[Engine | None]:
-    return ground_model.open_engine(config, store, grounded_worlds(), is_done=is_done)  # the longest question there can be
+def _open(inputs: Inputs, store: Store, is_done: bool) -> AbstractContextManager[Engine | None]:
+    return ground_model.open_engine(inputs.config, store, grounded_worlds(inputs.worlds), is_done=is_done)
+
+
+def _made_by(inputs: Inputs) -> tuple[str, ...]:
+    return ground_model.made_by(inputs.config)
+
+
+def _note(inputs: Inputs, read_again: pl.DataFrame) -> str:
+    return ground_model.note(inputs.config, read_again)
 
 
 PARSER = BatchStep(
@@ -84,11 +99,11 @@ PARSER = BatchStep(
 MODEL = SurveyStep(
     name=ASK,
     needs=("norm", "ungrounded"),
-    config=GroundConfig,
-    made_by=ground_model.made_by,
+    load=_load,
+    made_by=_made_by,
     function=_ask,
     open=_open,
-    note=ground_model.note,
+    note=_note,
     is_on=has_model,
 )
 GROUND_ALONE = BatchStep(
@@ -113,8 +128,8 @@ GROUND_READ = BatchStep(
 )
 GROUND_ASKED = BatchStep(
     name=GROUND,
-    needs=("norm", *FRAME),
-    adds=FRAME,
+    needs=("norm", "text", *FRAME, "residue"),
+    adds=("text", *FRAME, "residue"),
     reasons=("ungrounded", *ground_model.PARSER_REASONS, "model_*"),
     config=GroundConfig,
     load=_load,
@@ -122,4 +137,4 @@ GROUND_ASKED = BatchStep(
     function=_merge_readings,
     is_on=has_model,
 )
-STEPS = (PARSER, *read_requests.STEPS, unserved.STEP, MODEL, GROUND_ALONE, GROUND_READ, GROUND_ASKED)
+STEPS = (PARSER, *read_requests.STEPS, MODEL, unserved.STEP, GROUND_ALONE, GROUND_READ, GROUND_ASKED)

@@ -11,11 +11,12 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from filters.grounded_worlds import reader_worlds
-from filters.grounding import ground_model
-from filters.grounding.ground_model import GroundConfig
+from filters.grounding import ask_unsure, ground_model
+from filters.grounding.ground_model import GroundConfig, Question
 from filters.reading.labels.labelled_file import read_labelled
 from filters.reading.labels.teaching import Turn, turns_of
 from filters.reading.log import log_reader
@@ -29,16 +30,18 @@ from synth.text.slot_kinds import Identifier
 from synth.worlds import WORLDS
 from synth.worlds.stored_worlds import worlds_frame
 
-IDENTIFIERS, GATE, READ = "identifiers", "gate", "read"
+IDENTIFIERS, GATE, READ, ASK = "identifiers", "gate", "read", "ask"
 WINDOW = 2_048
 """Texts that are read at least; as many again while some of them are kept."""
 _MOST_FORMS = 4
 """Forms of identifiers of which a run shows an example."""
 _SHOWN = 12
 """Intents of which a run shows examples."""
+_LEAST_UNSURE = 0.1
+"""Least confidence of a reading about which a language model is asked."""
 _VERSION = 1
 """Version of the part `worlds` that a run writes."""
-OF_READER: Mapping[str, Any] = {"confidence": pl.Float64, "reworded": pl.String, "foreign": pl.String, "stands_for": pl.Float64}
+_OF_READER: Mapping[str, Any] = {"confidence": pl.Float64, "stands_for": pl.Float64}
 FRAME = ("world", "intent", "slots", "combination", "shape", "frame_id", "ungrounded", "unexplained", "read_by")
 
 
@@ -59,8 +62,11 @@ class Inputs:
 
     def reader(self, learned: Sequence[str]) -> Callable[[Sequence[str]], list[LogReading]]:
         """Reads some texts; may be sent to another process. learned: patterns of the log's own identifiers."""
-        patterns = (*self.config.id_patterns, *learned)
-        return partial(log_reader.read_chunk, worlds=self.worlds, id_patterns=patterns, turns=self.turns, completes=self.config.complete)
+        how: Any = {"id_patterns": self.patterns(learned), "turns": self.turns, "completes": self.config.complete}
+        return partial(log_reader.read_chunk, worlds=self.worlds, **how)
+
+    def patterns(self, learned: Sequence[str]) -> tuple[str, ...]:
+        return (*self.config.id_patterns, *learned)
 
 
 def _load(setup: Setup) -> Inputs:
@@ -123,38 +129,49 @@ def _read(rows: Iterable[pl.DataFrame], inputs: Inputs, _: object, context: Cont
             break
     best = best.head(len(readings))
     kept = log_reader.are_sure(readings, inputs.config.min_precision)
-    rows_read = zip(best["norm"], best["stands_for"], readings, kept, strict=True)
-    table = [reading_row(norm, reading) | {"stands_for": share} for norm, share, reading, is_kept in rows_read if is_kept]
-    return pl.DataFrame(table, schema={**ground_model.READINGS, **OF_READER})
+    unsure = np.array([inputs.config.engine is not None and reading.confidence >= _LEAST_UNSURE for reading in readings], bool)
+    rows_read = best.with_columns(reading=pl.Series(readings, dtype=pl.Object), is_kept=kept).filter(kept | unsure).iter_rows(named=True)
+    return readings_table(rows_read)
 
 
-def reading_row(norm: str, reading: LogReading) -> dict[str, Any]:
-    assert reading.frame is not None
-    by = f"read by the reader, confidence {reading.confidence:.2f}"
-    return {
-        "norm": norm,
-        "outcome": None,
-        "read_by": by,
-        "confidence": reading.confidence,
-        "reworded": reading.text,
-        "foreign": reading.foreign,
-        **ground_model.frame_columns(reading.frame, reading.unexplained),
-    }
-
-
-def with_readings(rows: pl.DataFrame, readings: pl.DataFrame) -> pl.DataFrame:
-    """Rows with the frames of readings: where there is one, `text` is the request of its task and `residue` what the reader left unread."""
-    framed = ground_model.step(rows, read_again=readings.drop(*OF_READER), ungrounded=True)
-    said = rows.select("norm").join(readings.select("norm", "reworded", "foreign"), on="norm", how="left", maintain_order="left")
-    return framed.with_columns(text=pl.coalesce(said["reworded"], "text"), residue=pl.coalesce(said["foreign"], "residue"))
+def readings_table(rows: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
+    """Readings for `ground_model.step`, with their confidence and what they stand for; those that are not kept have no frame, and stand
+    here for the language model, with the text. rows: norm, text, stands_for, reading (`LogReading`), is_kept."""
+    table = []
+    for row in rows:
+        reading, frame = row["reading"], row["reading"].frame if row["is_kept"] else None
+        read = {"norm": row["norm"], "confidence": reading.confidence, "stands_for": row["stands_for"], "reworded": row["text"]}
+        if frame is not None:
+            read |= ground_model.frame_columns(frame, reading.unexplained) | {"reworded": reading.text, "foreign": reading.foreign}
+            read["read_by"] = f"read by the reader, confidence {reading.confidence:.2f}"
+        table.append(read)
+    return pl.DataFrame(table, schema={**ground_model.READINGS, **_OF_READER})
 
 
 def _apply(rows: pl.DataFrame, _: GroundConfig, readings: pl.DataFrame) -> pl.DataFrame:
-    return with_readings(rows, readings)
+    return ground_model.step(rows, read_again=readings.drop(*_OF_READER), ungrounded=True)
+
+
+def unsure_texts(context: Context, limit: int) -> list[tuple[str, str]]:
+    """Up to `limit` texts of which the reader was unsure, the likeliest first: (normalised, as it stands in the log)."""
+    read = context.surveys.get(READ)
+    if read is None:
+        return []
+    best = read.filter(pl.col("frame_id").is_null()).sort("confidence", "norm", descending=[True, False]).head(limit)
+    return list(best.select("norm", "reworded").iter_rows())
+
+
+def unsure_questions(texts: Sequence[tuple[str, str]], context: Context) -> dict[str, Question]:
+    """What a language model is asked about texts of which the reader was unsure, by the normalised text."""
+    inputs = _load(context.setup)
+    reader = log_reader.reader_of(inputs.worlds, inputs.patterns(context.surveys[IDENTIFIERS]["pattern"].to_list()), inputs.turns)
+    asked = ask_unsure.questions([text for _, text in texts], reader, completes=inputs.config.complete)
+    return {norm: question for (norm, _), question in zip(texts, asked, strict=True)}
 
 
 def note(inputs: Inputs, readings: pl.DataFrame) -> str:
     """How many requests have a frame now, how many of these are right, and three examples of each of the commonest intents."""
+    readings = readings.drop_nulls("frame_id")
     if readings.is_empty():
         return f"the reader was sure of no request (ground.min_precision {inputs.config.min_precision:g})"
     expected = readings["confidence"].sum() / readings.height

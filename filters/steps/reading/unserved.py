@@ -19,7 +19,7 @@ from filters.requests.patterns import mask_values, patterns
 from filters.requests.topics import find_topics
 from filters.requests.unlike_others import is_unlike_others
 from filters.step import Context, Setup, SurveyStep
-from filters.steps.reading.read_requests import has_reader
+from filters.steps.reading.read_requests import ASK, has_reader
 from filters.steps.selection.encode import encode_texts
 from synth.engines.encoder import EncoderConfig
 
@@ -32,20 +32,22 @@ SCHEMA = {"topic": pl.String, "share": pl.Float64, "rows": pl.UInt32, "example":
 def survey(rows: Iterable[pl.DataFrame], encoder: EncoderConfig, _: object, context: Context) -> pl.DataFrame:
     """The groups, largest first: topic, share of the requests without a frame, rows of the log (estimated), an example."""
     sample, total = pl.DataFrame(schema={"norm": pl.String, "text": pl.String, "key_high": pl.UInt64}), 0
+    asked = context.surveys.get(ASK)
+    read_by_model = asked.drop_nulls("frame_id")["norm"] if asked is not None else pl.Series(dtype=pl.String)
     for piece in rows:
-        left = piece.filter(pl.col("ungrounded").is_not_null() & ~is_small_talk(pl.col("norm")))
+        is_unread = pl.col("ungrounded").is_not_null() & ~pl.col("norm").is_in(read_by_model.implode())
+        left = piece.filter(is_unread & ~is_small_talk(pl.col("norm")))
         total += left.height
         first = left.select("norm", "text", key_of("norm")[0]).sort("key_high", "norm").head(SAMPLE)
         sample = pl.concat([sample, compact(first)]).sort("key_high", "norm").head(SAMPLE)
     if sample.is_empty():
         return pl.DataFrame(schema=SCHEMA)
-    asked = sample.with_columns(masked=mask_values(pl.col("norm")))
-    asked = asked.with_columns(pattern=patterns(asked["masked"], asked["text"]))
-    asked = asked.filter(pl.col("pattern") != "")
-    distinct = asked.unique("pattern", maintain_order=True)
+    masked = sample.with_columns(masked=mask_values(pl.col("norm")))
+    worded = masked.with_columns(pattern=patterns(masked["masked"], masked["text"])).filter(pl.col("pattern") != "")
+    distinct = worded.unique("pattern", maintain_order=True)
     topics, _vectors = find_topics(distinct["pattern"].to_list(), partial(encode_texts, config=encoder, context=context, name=NAME))
     named = distinct.select("pattern", topic=pl.Series(topics, dtype=pl.String)).filter(~is_unlike_others(distinct["pattern"]))
-    grouped = asked.join(named, on="pattern", how="inner", maintain_order="left")
+    grouped = worded.join(named, on="pattern", how="inner", maintain_order="left")
     counted = grouped.group_by("topic").agg(count=pl.len(), example=pl.col("text").sort_by("key_high").first())
     share = pl.col("count") / sample.height
     return counted.sort("count", "topic", descending=[True, False]).select(

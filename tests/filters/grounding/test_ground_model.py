@@ -16,7 +16,7 @@ from filters.frames.workspace import Workspace
 from filters.funnel import FunnelConfig, FunnelResult, curate
 from filters.grounded_worlds import grounded_worlds
 from filters.grounding import ground, ground_model
-from filters.grounding.ground_model import GroundConfig, read_table, unread_texts
+from filters.grounding.ground_model import GroundConfig, questions, read_table, unread_texts
 from filters.steps.selection import admit
 from filters.steps.selection.coverage import CoverageConfig
 from filters.taxonomy.agreement import generate_requests
@@ -41,9 +41,13 @@ def parsed(texts: Sequence[str]) -> pl.DataFrame:
     return ground.step(normalised_text.step(rows).drop("reason"), WORLDS_READ, ungrounded=True).drop("reason")
 
 
+def table_of(engine: Scripted, texts: Sequence[str]) -> pl.DataFrame:
+    return read_table(engine, dict(zip(texts, questions(texts, WORLDS_READ), strict=True)))
+
+
 def read_again(engine: Scripted, texts: Sequence[str], *, ungrounded: bool = False) -> pl.DataFrame:
     rows = parsed(texts)
-    return ground_model.step(rows, read_again=read_table(engine, unread_texts([rows], 100), WORLDS_READ), ungrounded=ungrounded)
+    return ground_model.step(rows, read_again=table_of(engine, unread_texts([rows], 100)), ungrounded=ungrounded)
 
 
 def test_a_model_frame_has_the_columns_of_the_parsers() -> None:
@@ -52,7 +56,7 @@ def test_a_model_frame_has_the_columns_of_the_parsers() -> None:
     rows = parsed([one.norm for one in asked])
     columns = ["world", "intent", "slots", "combination", "shape", "frame_id"]
     engine = Scripted({one.norm: of_frame(one.frame) for one in asked})
-    assert rows.select(columns).equals(read_table(engine, rows["norm"].to_list(), WORLDS_READ).select(columns))
+    assert rows.select(columns).equals(table_of(engine, rows["norm"].to_list()).select(columns))
 
 
 def test_only_what_the_parser_could_not_ground_is_asked_and_once() -> None:
@@ -122,8 +126,8 @@ def test_an_engine_that_dies_late_stops_the_step_too(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(llm_calls, "_AT_ONCE", 5)
     texts = [f"o{number} is no longer wanted" for number in range(20, 31)]
     with pytest.raises(EngineFailure, match="gone"):
-        read_table(dying(texts, 8, 9, 10), texts, WORLDS_READ)
-    apart = read_table(dying(texts, 2, 3, 5, 8, 10), texts, WORLDS_READ)
+        table_of(dying(texts, 8, 9, 10), texts)
+    apart = table_of(dying(texts, 2, 3, 5, 8, 10), texts)
     assert apart["outcome"].drop_nulls().to_list() == ["engine_failure"] * 5
 
 
@@ -131,17 +135,17 @@ def test_a_question_that_the_window_does_not_fit_is_not_asked() -> None:
     engine = Scripted({UNREAD: CLOSE})
     engine.context_tokens = 4_096
     with pytest.raises(BadInput, match=r"scripted has a window of 4,096 tokens, but a request and its answer need about [67],\d{3}"):
-        read_table(engine, [UNREAD], WORLDS_READ)
+        table_of(engine, [UNREAD])
     assert not engine.asked
     engine.context_tokens = 8_192
-    assert read_table(engine, [UNREAD], WORLDS_READ)["intent"].to_list() == ["close_order"]
+    assert table_of(engine, [UNREAD])["intent"].to_list() == ["close_order"]
 
 
 def test_a_text_that_the_window_has_no_room_for_is_as_one_that_was_not_asked_about() -> None:
     """Given no room for an answer, at once or when it was to be mended, then the row keeps the parser's reason; silence is malformed."""
     for said in (OVERFLOW, [reading("retail/close_order", order="o18"), OVERFLOW]):
         engine = Scripted({UNREAD: said})
-        assert read_table(engine, [UNREAD], WORLDS_READ)["outcome"].to_list() == ["overflow"]
+        assert table_of(engine, [UNREAD])["outcome"].to_list() == ["overflow"]
         assert read_again(engine, [UNREAD])["reason"].to_list() == ["unknown"]
     assert read_again(Scripted({UNREAD: ""}), [UNREAD])["reason"].to_list() == ["model_malformed"]
 
@@ -155,15 +159,15 @@ def test_other_weights_in_the_same_folder_are_another_reader(tmp_path: Path) -> 
     for content in (b"1", b"2", b"1"):
         weights.write_bytes(content)
         made_by = [ground_model.made_by(GroundConfig(engine=f"{kind}:{tmp_path}")) for kind in ("hf", "vllm")]
-        seen.append((*made_by, read_table(engine, [UNREAD], WORLDS_READ)["read_by"].item()))
+        seen.append((*made_by, table_of(engine, [UNREAD])["read_by"].item()))
     assert seen[0] == seen[2] and all(one != other for one, other in zip(seen[0], seen[1], strict=True))
     assert ground_model.made_by(GroundConfig(engine="openai:mock")) == (prompt("ground").version, "")
 
 
 def test_a_note_on_nothing_asked_claims_no_frames() -> None:
     config, engine = GroundConfig(engine="openai:mock"), Scripted({UNREAD: CLOSE})
-    assert ground_model.note(config, read_table(engine, [], WORLDS_READ)) == "openai:mock was not asked: no text was left without a frame"
-    note = ground_model.note(config, read_table(engine, [UNREAD], WORLDS_READ))
+    assert ground_model.note(config, table_of(engine, [])) == "openai:mock was not asked: no text was left without a frame"
+    note = ground_model.note(config, table_of(engine, [UNREAD]))
     assert note == "openai:mock was asked about 1 texts without a frame: 1 have one now"
 
 
