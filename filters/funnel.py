@@ -38,7 +38,7 @@ from filters.ingest import Source, source_files
 from filters.kept_fields import fields_of_piece
 from filters.pipeline import INDECISIVE, STEPS, FunnelConfig, check, not_done, section
 from filters.runner import Runner
-from filters.step import Context, Setup, Step, WholeStep
+from filters.step import Context, Setup, Step, SurveyStep, WholeStep
 from filters.verdicts import FIRST_OF_TEXT, OF_FRAMES, Verdicts, groups, shortfall, write_batch, write_frames
 from storage.errors import BadInput
 from storage.execution import Executor, Progress
@@ -217,10 +217,9 @@ class _Run:
         """Name of each part -> its table."""
         names = {f"{table}-{batch.name}": table for table in ("queries", "verdicts") for batch in self.batches}
         names |= {f"frames-{number}": "frames" for number in range(len(groups(self.batches)))}
-        names |= {
-            table: table
-            for table in ("funnel", "query_fields", *(one for step in self.steps if isinstance(step, WholeStep) for one in step.writes))
-        }
+        written = [step.writes for step in self.steps if isinstance(step, SurveyStep) and step.writes]
+        written += [table for step in self.steps if isinstance(step, WholeStep) for table in step.writes]
+        names |= {table: table for table in ("funnel", "query_fields", *written)}
         if not self.is_indexed:
             names |= {"segments": "segments"} | {f"{table}-{batch.name}": table for table in ("seen", "asked") for batch in self.batches}
             names |= {f"bands-{band}": "bands" for band in range(self.config.near.bands)}

@@ -164,6 +164,8 @@ class Runner:
         frame = self.work.once(step.name, lambda: step.function(rows, inputs, engine, self.context))
         self.context.surveys[step.name] = frame
         self._count(step, [], _since(started))
+        if step.writes:
+            self.tables[step.writes] = frame.with_columns(run=pl.lit(self.context.run))
         if step.note is not None:
             self.notes.append(step.note(inputs, frame))
 

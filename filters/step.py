@@ -204,11 +204,13 @@ class SurveyStep(Step):
     """function: rows in pieces (which may be read again), inputs, the opened object, context -> a frame, which the workspace keeps.
     open: inputs, store, whether the frame exists -> an object (a language model), opened before a row is read, closed after the survey.
     note: inputs, frame -> the outcome in words.
+    writes: the store table whose rows its frame has, beside the run; none by default.
     """
 
     function: Callable[[Iterable[pl.DataFrame], Any, Any, Context], pl.DataFrame]
     open: Callable[[Any, Store, bool], AbstractContextManager[Any]] | None = None
     note: Callable[[Any, pl.DataFrame], str] | None = None
+    writes: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -100,6 +100,7 @@ TABLES: dict[str, TableSchema] = {
         "run query_id",
     ),
     "query_fields": _table("run:t query_id:t fields:t", "run query_id"),
+    "unserved": _table("run:t topic:t share:r rows:w requests:l", "run topic"),
     "contaminated": _table("run:t query_id:t held_out:t held_out_row:w found_by:t similarity:r", "run query_id"),
     "nearness": _table("run:t held_out:t found_by:t bin_from:r rows:w", "run held_out found_by bin_from"),
     "taxonomies": _table("position:s taxonomy_id:t parent_id:t origin:t tree:t statistics:t", "position"),

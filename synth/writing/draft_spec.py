@@ -20,6 +20,7 @@ import polars as pl
 from storage.errors import BadInput
 from storage.records import Language
 from synth.text.claims import has_chinese
+from synth.worlds.declarative.common_names import plural_of
 from synth.worlds.declarative.language.spec_schema import MAX_ENTITIES, MAX_FIELDS
 from synth.worlds.declarative.language.values import FUNCTIONS, RESERVED, check_plain
 from synth.worlds.declarative.languages import SEPARATOR, check_chinese, check_english
@@ -27,8 +28,10 @@ from synth.worlds.declarative.tables.inline import USUAL_ROWS, iso_date, number_
 from synth.worlds.declarative.tables.read_table import cells_of, read_table, tables_in
 
 _FEW, _MOST_FLAGS, _MOST_FILTERS, _MOST_ASKED = 24, 6, 7, 5
-_LONGEST_NAME, _MOST_DAYS = 60, 3650
+_LONGEST_NAME, _LONGEST_KEY, _MOST_DAYS = 60, 40, 3650
 _NEARLY_ALL = 0.95
+_LEAST_FULL = 0.5
+"""Least share of a column's cells that are not empty: of a field that a row lacks, the row is left out."""
 _PRICES = re.compile(r"price|cost|fare|fee|rent|amount|budget|价|费|消费|票")
 _RATINGS = re.compile(r"rating|score|stars|评分|星级")
 _NAMES = re.compile(r"name|title|名称|名字|^名$")
@@ -171,7 +174,7 @@ def _lists_rows(parts: Sequence[Sequence[str]], tables: Sequence[_Table]) -> boo
 def _typed(column: pl.Series, used: set[str], tables: Sequence[_Table], language: Language, today: date | None) -> list[_Column]:
     """The fields of a column; none for one that nothing can be made of."""
     cells, name, label = _full(column), _key_text(column.name) or "field", _label(column.name, language)
-    if not cells:
+    if len(cells) < max(1, _LEAST_FULL * len(column)):
         return []
     parts = _parts(column)
     if parts is not None:
@@ -301,7 +304,7 @@ def _is_word(text: str, language: Language) -> bool:
 
 
 def _head(out: Path, tables: Sequence[_Table], language: Language, today: date | None) -> list[str]:
-    about = {"en": f"a service that knows {', '.join(table.name.replace('_', ' ') + 's' for table in tables)}", "zh": "一家信息服务"}[
+    about = {"en": f"a service that knows {', '.join(plural_of(table.name.replace('_', ' ')) for table in tables)}", "zh": "一家信息服务"}[
         language
     ]
     lines = [
@@ -331,12 +334,19 @@ def _entities(tables: Sequence[_Table], language: Language) -> Iterator[str]:
         yield f"  {table.name}:"
         yield f"    noun: {_quoted(_noun(table, language))}  # ?"
         yield f"    id: {prefix}###"
-        yield f"    rows: {min(USUAL_ROWS, table.rows.height)}"
+        yield f"    rows: {min(USUAL_ROWS, _complete(table))}"
         yield from _source(table)
         yield "    fields:"
         for column in table.columns:
             keys = {**column.keys, **({} if column.keys["type"] == "ref" else {"label": column.label})}
             yield f"      {column.name}: {_flow(keys)}"
+
+
+def _complete(table: _Table) -> int:
+    """Rows without an empty cell in a column that becomes a field."""
+    names = {column.source if isinstance(column.source, str) else column.source[0] for column in table.columns}
+    cells = [cells_of(table.rows[name]) for name in sorted(names)]
+    return sum(all(row) for row in zip(*cells, strict=True))
 
 
 def _letters() -> Iterator[tuple[str, str]]:
@@ -365,15 +375,16 @@ def _jobs(tables: Sequence[_Table], language: Language) -> Iterator[str]:
         asked = [each for each in table.columns if each is not told and each.keys["type"] not in ("ref", "flag")][:_MOST_ASKED]
         slots, where, tells, says = {}, {}, list[str](), ""
         for column in filters:
-            kind = f"{table.name}_{column.name}"
+            kind = _kind_name(f"{table.name}_{column.name}", kinds)
             kinds[kind] = _kind(table, column)
             for bound in _BOUNDS.get(column.use, ("",)):
                 slot = f"{bound}{column.name}"
                 slots[slot], where[slot] = kind, slot
                 says += _filter_words(column, slot, bound, language)
         for column in asked:
-            kinds[f"{table.name}_ask_{column.name}"] = {"type": "mark", "words": column.label}
-            slots[f"ask_{column.name}"] = f"{table.name}_ask_{column.name}"
+            kind = _kind_name(f"{table.name}_ask_{column.name}", kinds)
+            kinds[kind] = {"type": "mark", "words": column.label}
+            slots[f"ask_{column.name}"] = kind
             words = f"Its {column.label} is {{value}}." if language == "en" else f"{column.label}是{{value}}。"
             tells.append(f"      - {_flow({'tell': f'{table.name}.{column.name}', 'if': f'ask_{column.name}', 'words': words})}")
             says += f"[, its {{ask_{column.name}}}]" if language == "en" else f"[，{{ask_{column.name}}}是什么]"
@@ -391,7 +402,12 @@ def _jobs(tables: Sequence[_Table], language: Language) -> Iterator[str]:
             "    says:  # ? how people ask for it",
             *(f"      - {_quoted(text + says)}" for text in _openings(noun, language)),
         ]  # fmt: skip
-    yield from ("", "actions: {}", "", "kinds:", *(f"  {name}: {_flow(keys)}" for name, keys in kinds.items()), "", "intents:", *jobs)
+    listed = ("kinds:", *(f"  {name}: {_flow(keys)}" for name, keys in kinds.items())) if kinds else ("kinds: {}",)
+    yield from ("", "actions: {}", "", *listed, "", "intents:", *jobs)
+
+
+def _kind_name(name: str, kinds: Mapping[str, object]) -> str:
+    return name if len(name) <= _LONGEST_KEY else f"kind_{len(kinds) + 1}"
 
 
 def _rank(column: _Column, told: _Column) -> int:
@@ -400,7 +416,8 @@ def _rank(column: _Column, told: _Column) -> int:
 
 
 def _openings(noun: str, language: Language) -> tuple[str, ...]:
-    return (f"find me a {noun}", f"I am looking for a {noun}") if language == "en" else (f"帮我找一个{noun}", f"我想找{noun}")
+    one = f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"
+    return (f"find me {one}", f"I am looking for {one}") if language == "en" else (f"帮我找一个{noun}", f"我想找{noun}")
 
 
 def _filter_words(column: _Column, slot: str, bound: str, language: Language) -> str:

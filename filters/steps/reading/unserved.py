@@ -6,7 +6,7 @@ The step is on where a world of the user's own, or one without a lexicon, is rea
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -25,12 +25,12 @@ from synth.engines.encoder import EncoderConfig
 
 NAME = "unserved"
 SAMPLE = 3_000
-_SHOWN, _LONGEST = 6, 90
-SCHEMA = {"topic": pl.String, "share": pl.Float64, "rows": pl.UInt32, "example": pl.String}
+_SHOWN, _LONGEST, _MOST_KEPT = 6, 90, 200
+SCHEMA: Mapping[str, Any] = {"topic": pl.String, "share": pl.Float64, "rows": pl.Int64, "requests": pl.List(pl.String)}
 
 
 def survey(rows: Iterable[pl.DataFrame], encoder: EncoderConfig, _: object, context: Context) -> pl.DataFrame:
-    """The groups, largest first: topic, share of the requests without a frame, rows of the log (estimated), an example."""
+    """The groups, largest first: topic, share of the requests without a frame, rows of the log (estimated), and some of its requests."""
     sample, total = pl.DataFrame(schema={"norm": pl.String, "text": pl.String, "key_high": pl.UInt64}), 0
     asked = context.surveys.get(ASK)
     read_by_model = asked.drop_nulls("frame_id")["norm"] if asked is not None else pl.Series(dtype=pl.String)
@@ -48,17 +48,17 @@ def survey(rows: Iterable[pl.DataFrame], encoder: EncoderConfig, _: object, cont
     topics, _vectors = find_topics(distinct["pattern"].to_list(), partial(encode_texts, config=encoder, context=context, name=NAME))
     named = distinct.select("pattern", topic=pl.Series(topics, dtype=pl.String)).filter(~is_unlike_others(distinct["pattern"]))
     grouped = worded.join(named, on="pattern", how="inner", maintain_order="left")
-    counted = grouped.group_by("topic").agg(count=pl.len(), example=pl.col("text").sort_by("key_high").first())
+    counted = grouped.group_by("topic").agg(count=pl.len(), requests=pl.col("text").sort_by("key_high").head(_MOST_KEPT))
     share = pl.col("count") / sample.height
     return counted.sort("count", "topic", descending=[True, False]).select(
-        "topic", share=share, rows=(share * total).round().cast(pl.UInt32), example=pl.col("example").str.head(_LONGEST)
+        "topic", share=share, rows=(share * total).round().cast(pl.Int64), requests="requests"
     )
 
 
 def note(_: Any, groups: pl.DataFrame) -> str:
     if groups.is_empty():
         return "no request is left that no tool serves"
-    shown = (f"{row['topic']} (some {row['rows']:,} rows): “{row['example']}”" for row in groups.head(_SHOWN).to_dicts())
+    shown = (f"{row['topic']} (some {row['rows']:,} rows): “{row['requests'][0][:_LONGEST]}”" for row in groups.head(_SHOWN).to_dicts())
     return "what your users ask for that no tool here does: " + "; ".join(shown)
 
 
@@ -74,6 +74,7 @@ STEP = SurveyStep(
     made_by=lambda encoder: (encoder.model_dump_json(),),
     function=survey,
     note=note,
+    writes=NAME,
     is_on=has_reader,
     is_counted=False,
 )

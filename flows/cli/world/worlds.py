@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.shared import Debug
+from flows.cli.shared import Debug, NewestStore
 from flows.cli.terminal import handle_errors, out, print_text, read_lines
 from flows.cli.world.worlds_write import write
 from storage.errors import BadInput
@@ -52,29 +52,51 @@ def new(
 
 @app.command()
 def draft(
-    tables: Annotated[
-        list[Path],
-        typer.Option("--tables", metavar="FILE", help="Table: CSV, TSV, Parquet, JSON Lines, or a SQLite or DuckDB file."),
-    ],
     file: Annotated[Path, typer.Option("--out", metavar="FILE", help="Spec to write; an existing file is not changed.")],
+    tables: Annotated[
+        list[Path] | None,
+        typer.Option("--tables", metavar="FILE", help="Table: CSV, TSV, Parquet, JSON Lines, or a SQLite or DuckDB file."),
+    ] = None,
     more: Annotated[list[Path] | None, typer.Argument(metavar="[FILE]...", help="More tables, after the first.")] = None,
+    from_other: Annotated[
+        str | None,
+        typer.Option(
+            "--from-other", metavar="TOPIC", help="Group of requests that no tool serves, as `headrace curate` names it, or its beginning."
+        ),
+    ] = None,
+    store: NewestStore = None,
     debug: Debug = False,
 ) -> None:
-    """Write the first spec of a world from tables of your own: entities, kinds of fields, keys, and a job that finds a row.
+    """Write the first spec of a world, from tables of your own or from what users ask for that no tool serves.
 
-    The rows of the world are those of the tables (`rows_from`). What a table cannot say (nouns, labels, how people ask) is guessed and
-    marked `# ?`: read the spec and mend it.
+    From tables: entities, kinds of fields, keys, and a job that finds a row. The rows of the world are those of the tables (`rows_from`).
+    What a table cannot say (nouns, labels, how people ask) is guessed and marked `# ?`: read the spec and mend it.
+
+    From a group that `headrace curate` ended with: what its requests mention becomes a table beside the spec (names, days, times, amounts,
+    numbers), and the requests stand in the spec as comments. Put a table of your own in its place.
 
     Example: headrace worlds draft --tables restaurants.csv --out mine.yaml
 
     Several tables that refer to each other: --tables rooms.csv bookings.csv --out inn.yaml
+
+    A group of requests: --from-other "parking permit" --out parking.yaml
     """
     with handle_errors(debug):
         from synth.worlds.declarative.compile import compile_file
         from synth.worlds.declarative.language.problems import SpecError
         from synth.writing.draft_spec import draft_spec
 
-        text = draft_spec([*tables, *(more or ())], file)
+        if (from_other is None) == (not tables):
+            raise BadInput("name the tables (--tables FILE), or a group of requests (--from-other TOPIC)")
+        said = ""
+        if from_other is not None:
+            from filters.reading.log.draft_group import comments, group_of, write_table
+            from flows import validation
+
+            topic, requests = group_of(validation.open_store(None, store), from_other)
+            tables = [write_table(requests, topic, file)]
+            said = comments(topic, requests)
+        text = draft_spec([*(tables or ()), *(more or ())], file) + said
         _write_new(file, text)
         guesses = text.count("# ?")
         print_text(f"wrote {file}; mend its {guesses} guesses (# ?), then: headrace worlds check {file}")

@@ -83,6 +83,21 @@ def test_words_that_the_language_does_not_allow_do_not_keep_a_draft_from_compili
     assert entity.fields["spice_level"].spec.type == "name"
 
 
+def test_long_names_and_columns_that_are_mostly_empty_do_not_keep_a_draft_from_compiling(tmp_path: Path) -> None:
+    columns = {
+        "name": [f"Permit {n}" for n in range(40)],
+        "price_for_residents_of_the_inner_district": [20 + n for n in range(40)],
+        "fax": [f"0{n}-{n}{n}" if n < 5 else None for n in range(40)],
+        "zone": [("north", "south", None, "east")[n % 4] for n in range(40)],
+    }
+    file = tmp_path / "parking_permits_of_the_municipality.csv"
+    pl.DataFrame(columns).write_csv(file)
+    world = drafted([file], tmp_path / "permits.yaml")
+    [entity] = world.domain.entities.values()
+    assert "fax" not in entity.fields and len(entity.ids) == 30
+    assert len(world.jobs()) >= 1
+
+
 def test_guesses_are_marked_and_requests_are_solvable(tmp_path: Path) -> None:
     text = draft_spec(tables(tmp_path), tmp_path / "inn.yaml")
     assert text.count("# ?") >= 6 and "noun: room  # ?" in text
