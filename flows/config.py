@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from filters.funnel import FunnelConfig
 from filters.grounding.ground_model import GroundConfig
+from filters.ingest import IngestConfig
 from filters.steps.selection.contamination import BFCL, ContaminationConfig
 from flows import yaml_config
 from storage.configurations import FlowSettings, add_configurations, read_configurations
@@ -201,6 +202,7 @@ def for_curation(
     config: Config,
     *,
     column: str | None,
+    context: Sequence[str] = (),
     keep: str | None,
     held_out: Sequence[str],
     ungrounded: bool | None,
@@ -212,10 +214,10 @@ def for_curation(
 ) -> Config:
     """The configuration, changed by the options of the command `curate`. None, empty and, but for `ungrounded`, False change nothing.
 
-    Raises BadInput if `keep` is neither a number nor a share such as 1/10000.
+    Raises BadInput if `keep` is neither a number nor a share such as 1/10000, or a column is named twice.
     """
     funnel = config.curate
-    ingest = funnel.ingest.model_copy(update={"column": column or funnel.ingest.column, "strict": strict or funnel.ingest.strict})
+    ingest = _ingest(funnel.ingest, column, context, strict=strict)
     kept = funnel.ungrounded if ungrounded is None else ungrounded
     changes: dict[str, Any] = {"ingest": ingest, "ungrounded": kept, "only_new": new or funnel.only_new}
     if focus and not funnel.coverage.focus:
@@ -232,6 +234,14 @@ def for_curation(
         ]
         changes["contamination"] = ContaminationConfig.model_validate(funnel.contamination.model_dump() | {"held_out": held_out_sets})
     return config.model_copy(update={"curate": funnel.model_copy(update=changes)})
+
+
+def _ingest(ingest: IngestConfig, column: str | None, context: Sequence[str], *, strict: bool) -> IngestConfig:
+    named = {"column": column or ingest.column, "context": tuple(context) or ingest.context, "strict": strict or ingest.strict}
+    try:
+        return IngestConfig.model_validate(ingest.model_dump() | named)
+    except ValidationError as error:
+        raise BadInput(f"--context: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
 
 
 def _with_patterns(ground: GroundConfig, patterns: Sequence[str]) -> GroundConfig:

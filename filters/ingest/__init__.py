@@ -14,19 +14,20 @@ import hashlib
 import math
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Self
 
 import polars as pl
 import polars_hash as plh
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from filters.ingest import parquet, row_fields, source_files
-from filters.ingest.column import Keys
+from filters.ingest.column import Keys, MissingColumn
 from filters.ingest.csv_rows import DELIMITERS, CsvRows
+from filters.ingest.in_context import InContext, Reader
 from filters.ingest.lines import Lines, decoder, json_keys, refuse_truncated_json, without_value
 from storage.errors import BadInput, HeadraceError
 from storage.execution import Executor
@@ -44,6 +45,11 @@ class IngestConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     column: str = Field(default="text", description="Column (Parquet, CSV) or key (JSONL) that holds the query; ignored for text files.")
+    context: tuple[str, ...] = Field(
+        default=(),
+        description="Columns or keys with what is known beside the query (where the user is, what is on the screen): it stands behind the "
+        "query in parentheses, fills slots that are called like the column, and is told to the policy. Of each at most 200 characters.",
+    )
     strict: bool = Field(
         default=False, description="Whether a file with a row that cannot be decoded is refused, instead of only the row dropped."
     )
@@ -53,6 +59,17 @@ class IngestConfig(BaseModel):
     )
     batch_rows: int = Field(default=125_000, ge=1_000, description="Rows of a batch; two batches per core are in memory at once.")
 
+    @model_validator(mode="after")
+    def _labels_differ(self) -> Self:
+        if len({self.column, *self.context}) <= len(self.context) or len(set(self.labels)) < len(self.context):
+            raise ValueError("ingest.context: each column is named once, and none is the query's own")
+        return self
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What stands before each context in a query: the last name of its path."""
+        return tuple(column.rpartition(".")[2] for column in self.context)
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:
@@ -60,6 +77,7 @@ class Piece:
 
     stamp: size and time of the last change of the file.
     keys: path to the query in a row.
+    context: label and path of each column that is read beside it.
     start, end: offsets in bytes (lines) or row groups (Parquet); compressed and CSV files are one piece.
     batches: number of rows of each batch.
     checks: checksum of the texts of each batch.
@@ -70,6 +88,7 @@ class Piece:
     keys: Keys
     start: int
     end: int | None
+    context: tuple[tuple[str, Keys], ...] = ()
     batches: tuple[int, ...] = ()
     checks: tuple[int, ...] = ()
 
@@ -91,10 +110,6 @@ class Source:
     @property
     def format(self) -> str:
         return str(source_files.format_of(self.location))
-
-
-class _Reader(Protocol):
-    def take(self, rows: int) -> pl.Series: ...
 
 
 def inspect(paths: Sequence[str | Path], config: IngestConfig, executor: Executor | None = None) -> list[Source]:
@@ -160,20 +175,29 @@ def read_fields(piece: Piece, places: Sequence[int]) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def _reader(piece: Piece) -> Iterator[_Reader]:
+def _reader(piece: Piece) -> Iterator[Reader]:
+    """Reads the texts of a piece, with their contexts."""
+    with ExitStack() as every:
+        readers = [every.enter_context(_column_reader(piece, keys)) for keys in (piece.keys, *(keys for _, keys in piece.context))]
+        labels = [label for label, _ in piece.context]
+        yield InContext(readers[0], list(zip(labels, readers[1:], strict=True))) if labels else readers[0]
+
+
+@contextmanager
+def _column_reader(piece: Piece, keys: Keys) -> Iterator[Reader]:
     kind = source_files.format_of(piece.location)
     if kind == "parquet":
         with parquet.open_parquet(piece.location) as file:
-            yield parquet.ParquetRows(piece.location, file, piece.keys, range(piece.start, piece.end or 0))
+            yield parquet.ParquetRows(piece.location, file, keys, range(piece.start, piece.end or 0))
         return
     with source_files.reading(piece.location), source_files.open_unpacked(piece.location) as stream:
         if kind in DELIMITERS:
-            yield CsvRows(piece.location, stream, piece.keys[0], DELIMITERS[kind])
+            yield CsvRows(piece.location, stream, keys[0], DELIMITERS[kind])
         else:
-            yield Lines(stream, decoder(str(kind), piece.keys), piece.start, piece.end)
+            yield Lines(stream, decoder(str(kind), keys), piece.start, piece.end)
 
 
-def _batch(reader: _Reader, rows: int, size_bytes: int | None = None) -> pl.Series:
+def _batch(reader: Reader, rows: int, size_bytes: int | None = None) -> pl.Series:
     """The next texts: `rows` of them, fewer where they come to `size_bytes` before that or there are no more."""
     parts, count, size = [pl.Series("text", [], pl.String)], 0, 0
     while count < rows and (size_bytes is None or size < size_bytes):
@@ -226,7 +250,11 @@ def inspect_head(path: str, config: IngestConfig) -> Piece:
     with source_files.reading(path):
         stamp = source_files.stamp(path)
         _check_head(path)
-        return Piece(path, stamp, _keys(path, config.column), 0, None)
+        if config.context and source_files.format_of(path) == "text":
+            raise BadInput(f"{path}: lines of text have no column beside the query; leave out --context, or convert the file to JSONL")
+        keys = _keys(path, config.column, "name the query's column with --column")
+        context = [_keys(path, column, "name another with --context") for column in config.context]
+        return Piece(path, stamp, keys, 0, None, tuple(zip(config.labels, context, strict=True)))
 
 
 def _check_head(path: str) -> None:
@@ -238,7 +266,15 @@ def _check_head(path: str) -> None:
         raise BadInput(f"{path}: not UTF-8 text (UTF-16, or binary); convert it, e.g. with `iconv -t UTF-8`")
 
 
-def _keys(path: str, column: str) -> Keys:
+def _keys(path: str, column: str, advice: str) -> Keys:
+    """The path to a column. Raises BadInput: there is none; the message ends with the advice."""
+    try:
+        return _find_keys(path, column)
+    except MissingColumn as error:
+        raise BadInput(f"{error}; {advice}") from None
+
+
+def _find_keys(path: str, column: str) -> Keys:
     kind = source_files.format_of(path)
     if kind == "parquet":
         return parquet.parquet_keys(path, column)
@@ -260,18 +296,19 @@ def _cut(whole: Piece, config: IngestConfig) -> Iterator[tuple[Piece, list[_Batc
                 yield piece, list(_batch_records(reader, math.ceil(rows / max(1, round(rows / config.batch_rows)))))
         return
     with _reader(whole) as reader:
-        if isinstance(reader, Lines) and source_files.is_seekable(whole.location):
-            start = reader.position
+        main = reader.main if isinstance(reader, InContext) else reader
+        if isinstance(main, Lines) and source_files.is_seekable(whole.location):
+            start = main.position
             for batch in _batch_records(reader, config.batch_rows):
-                yield replace(whole, start=start, end=reader.position), [batch]
-                start = reader.position
+                yield replace(whole, start=start, end=main.position), [batch]
+                start = main.position
         else:
             yield whole, list(_batch_records(reader, config.batch_rows))
-        if isinstance(reader, Lines) and source_files.format_of(whole.location) == "jsonl":
-            refuse_truncated_json(whole.location, reader.unfinished)
+        if isinstance(main, Lines) and source_files.format_of(whole.location) == "jsonl":
+            refuse_truncated_json(whole.location, main.unfinished)
 
 
-def _batch_records(reader: _Reader, rows: int) -> Iterator[_Batch]:
+def _batch_records(reader: Reader, rows: int) -> Iterator[_Batch]:
     while len(texts := _batch(reader, rows, BATCH_BYTES)):
         bad = texts.null_count()
         yield _Batch(len(texts), _checksum(texts), bad, int(texts.is_null().arg_max() or 0) if bad else None)

@@ -43,10 +43,14 @@ def dotted_names(value: object, prefix: str = "") -> Iterator[str]:
         yield prefix[:-1]
 
 
-def missing_column(path: str, column: str, columns: Iterable[str]) -> BadInput:
+class MissingColumn(BadInput):
+    """A file has no column of a name."""
+
+
+def missing_column(path: str, column: str, columns: Iterable[str]) -> MissingColumn:
     names = list(dict.fromkeys(columns))
     near = difflib.get_close_matches(column.lower(), [name.lower() for name in names], n=3, cutoff=0.5)
     nearest = [name for name in names if name.lower() in near]
     hint = f"nearest: {', '.join(nearest)}; " if nearest else ""
     listed = ", ".join(names[:_LISTED]) + (", ..." if len(names) > _LISTED else "")
-    return BadInput(f"{path}: no column '{column}' ({hint}it has: {listed or 'none'}); name the query's column with --column")
+    return MissingColumn(f"{path}: no column '{column}' ({hint}it has: {listed or 'none'})")

@@ -20,9 +20,15 @@ VERB_FAMILIES: Mapping[str, str] = {word: name for name, words in reversed(_RAW[
 """Verb, or noun of doing it -> its family."""
 NAME_KINDS: Mapping[str, Mapping[str, str]] = _RAW["name_kinds"]
 _SETS: Mapping[str, frozenset[str]] = {name: frozenset(words.split()) for name, words in _RAW["sets"].items()}
+_PHRASES: Mapping[str, tuple[str, ...]] = {name: tuple(listed) for name, listed in _RAW["phrases"].items()}
 _TOKEN = re.compile(r"\d+[A-Za-z]+|[A-Za-z][A-Za-z'’&.-]*[A-Za-z'’.]|[A-Za-z]|\d[\d,.:]*\d|\d|[^\sA-Za-z\d]")
 _ABBREVIATION = re.compile(r"(?:Dr|Mr|Mrs|Ms|St|Jr|Sr|[A-Z])\.|(?:[A-Za-z]\.)+")
 _ENDINGS = ("ing", "ed", "ation", "ment")
+
+
+def phrases(name: str) -> tuple[str, ...]:
+    """A list of phrases of `words_en.yaml`, such as `at_most`."""
+    return _PHRASES[name]
 
 
 def words(name: str) -> frozenset[str]:

@@ -8,6 +8,7 @@ a slot's (`slots.py`), a frame's among its rivals (softmax), and the confidence 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,9 @@ _TRIED = 6
 """Intents whose slots are filled."""
 _LEAST_PROBABILITY = 0.5
 _MOST_LEXICAL, _MOST_MARGIN, _MOST_FOREIGN, _MOST_TOKENS = 6.0, 6.0, 6, 60
+_LABEL_REACH = 24
+"""Characters between a value and its label, at most."""
+_PAUSE = re.compile(r"[,.;:?!]|\band\b")
 _WEEKDAYS = frozenset(day.lower() for day in WEEKDAYS)
 
 Weights = Mapping[str, Mapping[str, float]]
@@ -170,7 +174,11 @@ class FrameFinder:
             Filled(slot, span, probability(pair, weights[group])) for span, slot, group, pair in pairs(intent.intent, near, kinds_of_names)
         ]
         filled = fill(scored)
-        unread, foreign = _unread(near.spans, filled, intent, text.tokens), _foreign(text.tokens, filled, intent)
+        spans = near.spans
+        if labels := _labels(text.text, filled, intent):
+            scored = [each for each in scored if each.span not in labels]
+            spans, filled = [span for span in spans if span not in labels], fill(scored)
+        unread, foreign = _unread(spans, filled, intent, text.tokens), _foreign(text.tokens, filled, intent)
         required = sum(any(each.slot == name for each in filled) for name in intent.required) / max(len(intent.required), 1)
         share = required if intent.required else 1.0
         odds = sum(log(each.probability / (1 - each.probability + 1e-6)) for each in filled)
@@ -213,6 +221,20 @@ def fill(scored: Sequence[Filled]) -> tuple[Filled, ...]:
         if not any(each.slot == other.slot or each.span.overlaps(other.span) for other in filled):
             filled.append(each)
     return tuple(filled)
+
+
+def _labels(text: str, filled: Sequence[Filled], intent: CompiledIntent) -> set[Span]:
+    """Spans of marks that ask for nothing, as they are but the label of another slot's value: `town` of "with town Oak Bay"."""
+    labels = set[Span]()
+    for each in filled:
+        words_of_mark = frozenset(stem(word) for word in each.span.text.lower().split())
+        for other in filled:
+            first, second = sorted((each.span, other.span), key=lambda span: span.start)
+            between = text[first.end : second.start]
+            is_beside = len(between) <= _LABEL_REACH and not _PAUSE.search(between)
+            if is_beside and intent.facts[each.slot].is_mark and other is not each and words_of_mark & intent.facts[other.slot].own_words:
+                labels.add(each.span)
+    return labels
 
 
 def _is_free(span: Span, filled: Sequence[Filled]) -> bool:

@@ -12,11 +12,11 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from math import exp, log
 
 from filters.reading.declaration import ReadableIntent, ReadableSlot, split_name
-from filters.reading.english_words import FUNCTION_WORDS, SMALL_TALK, VERB_FAMILIES, Token, singular, stem, words
+from filters.reading.english_words import FUNCTION_WORDS, SMALL_TALK, VERB_FAMILIES, Token, phrases, singular, stem, words
 from filters.reading.name_kinds import KINDS, Distribution, kinds_of_slot
 from filters.reading.spans import ANY_ID, Span
 
@@ -51,6 +51,7 @@ _CUE_KINDS: Mapping[str, tuple[str, ...]] = {
 _WORD = KINDS.index("word")
 _CITY = KINDS.index("city")
 _MOSTLY = 0.6
+_RANGE_END = re.compile(r"\b(?:between|from) (?:[$€£] )?\S+ (?:and|to|-)(?: [$€£])?$")
 _MOST_SCORE = 30.0
 
 
@@ -59,6 +60,7 @@ class SlotFacts:
 
     words, own_words: stems of the words of its name and description, and of its name alone.
     role: -1 if it begins or comes from something, 1 if it ends or goes to it, 0 for neither.
+    bound: -1 if it is the least value of something, 1 if it is the most, by its name; 0 for neither.
     """
 
     def __init__(self, slot: ReadableSlot, described: frozenset[str]) -> None:
@@ -68,6 +70,7 @@ class SlotFacts:
         self.words = frozenset(stem(word) for word in every if word not in FUNCTION_WORDS)
         self.own_words = frozenset(stem(word) for word in self._name if word not in FUNCTION_WORDS)
         self.role = _role(self._name, every)
+        self.bound = {"min": -1, "max": 1}.get(self._name[0], 0) if self._name else 0
         self._described = described
 
     @cached_property
@@ -79,6 +82,11 @@ class SlotFacts:
     def names_one(self) -> bool:
         """Of a name slot: whether it holds cities or persons, whose names have no "and" in them."""
         return float(self.kinds[_CITY] + self.kinds[KINDS.index("person")]) > _MOSTLY
+
+    @cached_property
+    def is_mark(self) -> bool:
+        """Whether it says that something is asked for: it has one value."""
+        return self.slot.kind == "choice" and len(self.slot.values) == 1
 
     @cached_property
     def is_cast(self) -> int:
@@ -156,10 +164,10 @@ class Neighbours:
     common: frozenset[str]
     spans: Sequence[Span]
 
-    def rivals(self, facts: SlotFacts) -> int:
-        """How many slots of the intent hold the like, this one included."""
+    def rivals(self, facts: SlotFacts, bound: int = 0) -> int:
+        """How many slots of the intent hold the like, this one included. bound: as of `SlotFacts`, 0 for any."""
         kind = facts.slot.kind
-        same = [other for other in self.facts.values() if other.slot.kind == kind]
+        same = [other for other in self.facts.values() if other.slot.kind == kind and (not bound or other.bound == bound)]
         return len(same) if kind != "name" else sum(float(other.kinds @ facts.kinds) > 0.25 for other in same)
 
     def order(self, span: Span) -> int:
@@ -195,6 +203,8 @@ def pairs(
         for span in near.spans:
             if not _may_fill(span, facts.slot) or (kind == "name" and facts.names_one and _is_several(span, near.tokens)):
                 continue
+            if facts.bound and said_bound(near.tokens, span) == -facts.bound:
+                continue
             group = GROUPS[kind]
             if group == "name":
                 features = _name_features(span, facts, kinds_of_names[span.text], near)
@@ -218,6 +228,28 @@ def _may_fill(span: Span, slot: ReadableSlot) -> bool:
     if kind in ("count", "number", "money"):
         return span.kind in ("count", "money")
     return span.kind == kind
+
+
+def said_bound(tokens: Sequence[Token], span: Span) -> int:
+    """-1 where a text says that a number is the least ("at least 4", "4 or more", "between 4 and 8"), 1 where it is the most, else 0."""
+    before = " ".join(token.lower for token in tokens[max(0, span.first - 5) : span.first])
+    after = " ".join(token.lower for token in tokens[span.last : span.last + 4])
+    if _RANGE_END.search(before):
+        return 1
+    found = [(len(match[1]), bound) for bound, name in ((1, "at_most"), (-1, "at_least")) if (match := _cue_before(name).search(before))]
+    if found:
+        return max(found)[1]
+    return next((bound for bound, name in ((1, "at_most_after"), (-1, "at_least_after")) if _cue_after(name).match(after)), 0)
+
+
+@cache
+def _cue_before(name: str) -> re.Pattern[str]:
+    return re.compile(rf"\b({'|'.join(sorted(phrases(name), key=len, reverse=True))})(?: of)?(?: [$€£])?$")
+
+
+@cache
+def _cue_after(name: str) -> re.Pattern[str]:
+    return re.compile(rf"(?:[a-z]+ )?(?:{'|'.join(phrases(name))})\b")
 
 
 def _is_several(span: Span, tokens: Sequence[Token]) -> bool:
@@ -321,7 +353,8 @@ def _when_features(span: Span, facts: SlotFacts, near: Neighbours) -> Features:
 
 def _count_features(span: Span, facts: SlotFacts, near: Neighbours) -> Features:
     before = [token.lower for token in near.tokens[max(0, span.first - 4) : span.first]]
-    features: Features = {"only": float(near.rivals(facts) == 1)}
+    bound = said_bound(near.tokens, span) if facts.bound else 0
+    features: Features = {"only": float(near.rivals(facts, bound) == 1)}
     if facts.slot.kind == "money":
         has_unit = span.kind == "money"
         features["noun_1" if has_unit else "bare"] = 1.0

@@ -30,6 +30,15 @@ Column = Annotated[
         "--column", metavar="NAME", help="Column or key of the query; dots select nested values (messages.0.content). Default: text."
     ),
 ]
+Context = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--context",
+        metavar="NAME",
+        help="Column or key with what is known beside the query, such as the user's city or what is on the screen: it stands behind the "
+        "query, fills slots that are called like the column, and is told to the policy; may be repeated.",
+    ),
+]
 Keep = Annotated[str | None, typer.Option("--keep", metavar="N|1/N", help="Number of queries to keep, or a share (1/10000).")]
 HeldOut = Annotated[
     list[str] | None,
@@ -85,6 +94,7 @@ RayAddress = Annotated[
 def curate(
     files: Files = None,
     column: Column = None,
+    context: Context = None,
     keep: Keep = None,
     held_out: HeldOut = None,
     ungrounded: Ungrounded = None,
@@ -121,6 +131,8 @@ def curate(
 
       headrace curate log.jsonl --world my.yaml --id-pattern '#[0-9]+' --store runs/mine/store
 
+      headrace curate log.jsonl --world my.yaml --context city --store runs/mine/store
+
       yes | headrace curate log.jsonl --world my.yaml --confirm --store runs/mine/store
     """
     with handle_errors(debug):
@@ -129,6 +141,7 @@ def curate(
         settings = for_curation(
             validation.read_config(config, store, families),
             column=column,
+            context=context or [],
             keep=keep,
             held_out=held_out or [],
             ungrounded=ungrounded,

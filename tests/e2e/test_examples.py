@@ -74,7 +74,9 @@ def folder(undisturbed: Finished, tmp_path_factory: pytest.TempPathFactory) -> P
     texts = Store(undisturbed.store).query("SELECT text FROM queries ORDER BY row LIMIT 300")["text"].to_list()
     pl.DataFrame({"prompt": texts}).write_parquet(here / "questions.parquet")
     (here / "logs").mkdir()
-    nested = [{"text": text, "request": {"text": text}, "messages": [{"role": "user", "content": text}]} for text in texts]
+    nested = [
+        {"text": text, "city": "Oakland", "request": {"text": text}, "messages": [{"role": "user", "content": text}]} for text in texts
+    ]
     lines = "".join(json.dumps(row) + "\n" for row in nested)
     for name in ("log.jsonl", "queries.jsonl", "logs/2026-11-01.jsonl"):
         (here / name).write_text(lines)

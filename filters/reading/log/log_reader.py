@@ -18,8 +18,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from filters.frames.hash_join import key_of
+from filters.ingest.in_context import split_context
 from filters.reading.complete import draw_missing, missing_slots, say
 from filters.reading.labels.teaching import Turn
+from filters.reading.log.context_slots import fill_from_context
 from filters.reading.log.lots import Lots
 from filters.reading.log.student import BUCKETS, Student, teach
 from filters.reading.of_world import reword, slots_of
@@ -181,14 +183,18 @@ def read_chunk(
     turns: tuple[Turn, ...] = (),
     *,
     completes: bool = True,
+    labels: Sequence[str] = (),
 ) -> list[LogReading]:
     """The readings of some texts. id_patterns: as of `Reader`. turns: as of `taught`.
 
     completes: whether what a request leaves out is drawn (`complete.py`), where none of its values is unread.
+    labels: of the contexts that texts may have at their ends (`context_slots.py`).
     """
     reader, readings = reader_of(worlds, id_patterns, turns), []
-    for text, reading in zip(texts, reader.read(texts), strict=True):
-        frame, task_text = frame_of(text, reading, completes=completes)
+    apart = [split_context(text, labels) for text in texts]
+    for text, (_, context), reading in zip(texts, apart, reader.read([alone for alone, _ in apart]), strict=True):
+        full = fill_from_context(reading, WORLDS[reading.world], context) if context and reading is not UNREAD else reading
+        frame, task_text = frame_of(text, full, completes=completes)
         readings.append(LogReading(frame, task_text, reading.confidence, reading.unread, " ".join(reading.foreign).lower()))
     return readings
 

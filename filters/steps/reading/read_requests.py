@@ -52,18 +52,19 @@ def has_reader(config: Any) -> bool:
 
 @dataclass(frozen=True)
 class Inputs:
-    """worlds: names of the worlds that are read. turns: of the user's labelled requests. parts: of the store, with the specs of the user's
-    own among them."""
+    """worlds: names of the worlds that are read. turns: of the user's labelled requests. labels: of contexts. parts: of the store, with the
+    specs of the user's own among them."""
 
     worlds: tuple[str, ...]
     config: GroundConfig
     turns: tuple[Turn, ...]
+    labels: tuple[str, ...]
     parts: tuple[Part, ...]
 
     def reader(self, learned: Sequence[str]) -> Callable[[Sequence[str]], list[LogReading]]:
         """Reads some texts; may be sent to another process. learned: patterns of the log's own identifiers."""
-        how: Any = {"id_patterns": self.patterns(learned), "turns": self.turns, "completes": self.config.complete}
-        return partial(log_reader.read_chunk, worlds=self.worlds, **how)
+        how: Any = {"id_patterns": self.patterns(learned), "turns": self.turns, "labels": self.labels}
+        return partial(log_reader.read_chunk, worlds=self.worlds, completes=self.config.complete, **how)
 
     def patterns(self, learned: Sequence[str]) -> tuple[str, ...]:
         return (*self.config.id_patterns, *learned)
@@ -74,11 +75,11 @@ def _load(setup: Setup) -> Inputs:
     known = set(setup.store.query("SELECT world FROM worlds")["world"])
     specs = worlds_frame(name for name in worlds if name not in known)
     config = setup.config.ground
-    turns = _turns(config, worlds)
+    turns, labels = _turns(config, worlds), setup.config.ingest.labels
     if specs.is_empty():
-        return Inputs(worlds, config, turns, ())
+        return Inputs(worlds, config, turns, labels, ())
     name = part_id("worlds", specs["world"].to_list(), {}, _VERSION)
-    return Inputs(worlds, config, turns, (setup.store.find(name) or setup.store.write("worlds", name, specs),))
+    return Inputs(worlds, config, turns, labels, (setup.store.find(name) or setup.store.write("worlds", name, specs),))
 
 
 def _turns(config: GroundConfig, worlds: tuple[str, ...]) -> tuple[Turn, ...]:

@@ -6,9 +6,10 @@ from datetime import date
 
 import pytest
 
+from filters.reading.declaration import ReadableIntent, ReadableSlot, ReadableWorld
 from filters.reading.reader import Reader, shipped_weights
 from filters.reading.readings import Reading
-from tests.filters.reading.worlds import BANK, CINEMA, cinema
+from tests.filters.reading.worlds import BANK, CINEMA, TODAY, cinema
 
 
 @pytest.fixture(scope="module")
@@ -102,3 +103,56 @@ def test_the_weights_say_where_they_come_from() -> None:
     weights = shipped_weights()
     assert set(weights) == {"when", "count", "choice", "flag", "name", "id", "frame", "confidence"}
     assert all(isinstance(value, float) for group in weights.values() for value in group.values())
+
+
+PRICES = {bound: ReadableSlot(bound, "money", "price of the room") for bound in ("min_price", "max_price")}
+INN = ReadableWorld("inn", "Rooms of an inn", {"FindRooms": ReadableIntent("FindRooms", "Find rooms by price", PRICES, frozenset())}, TODAY)
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("at most $40", {"max_price": 40}),
+        ("a price of at least $40", {"min_price": 40}),
+        ("a price not less than $40", {"min_price": 40}),
+        ("a price no more than $40", {"max_price": 40}),
+        ("$40 or less", {"max_price": 40}),
+        ("a price between $20 and $40", {"min_price": 20, "max_price": 40}),
+        ("a price from $20 to $40", {"min_price": 20, "max_price": 40}),
+        ("more than $20 and less than $40", {"min_price": 20, "max_price": 40}),
+    ],
+)
+def test_a_bound_is_told_by_its_words(said: str, expected: dict[str, int]) -> None:
+    [reading] = Reader([INN]).read([f"find me rooms for {said}"])
+    assert values(reading) == expected
+
+
+GUIDE = ReadableWorld(
+    "guide",
+    "Find restaurants",
+    {
+        "Suggest": ReadableIntent(
+            "Suggest",
+            "Find a restaurant",
+            {
+                "town": ReadableSlot("town", "name", "town"),
+                "ask_town": ReadableSlot("ask_town", "choice", "", {"asked": ("town",)}),
+            },
+            frozenset(),
+        )
+    },
+    TODAY,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("find a restaurant with town Springfield", {"town": "Springfield"}),
+        ("find a restaurant in Springfield", {"town": "Springfield"}),
+        ("find a restaurant, and its town", {"ask_town": "asked"}),
+    ],
+)
+def test_the_label_of_a_value_asks_for_nothing(text: str, expected: dict[str, str]) -> None:
+    [reading] = Reader([GUIDE]).read([text])
+    assert values(reading) == expected
