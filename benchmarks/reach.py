@@ -40,7 +40,7 @@ from synth.clusters.business_clusters import cluster_tools
 from synth.clusters.catalog import read_catalogue
 from synth.engines.encoder import DIMENSIONS, Vectors, encode
 from synth.haystack.generate import HaystackConfig, generate
-from synth.worlds import GROUNDED, WORLDS, bfcl_files
+from synth.worlds import WITH_LEXICON, WORLDS, bfcl_files
 
 RIGHT, LOST = 0.8, 0.01
 LOG_KEYS = tuple(f"log_{key}_{language}" for key in ("world", "world_missing", "junk_missing") for language in ("en", "zh"))
@@ -187,7 +187,7 @@ def measure_log() -> Figures:
         log = pl.concat([pl.read_parquet(path) for path in tables], how="horizontal").unique("text", keep="first", maintain_order=True)
     log = log.with_columns(norm=log.select(normalise_text(pl.col("text"))).to_series())
     log = log.with_columns(language=languages(log["norm"]))
-    tools = [tool for world in GROUNDED for tool in WORLDS[world].tools if tool.name != CODE_TOOL]
+    tools = [tool for world in WITH_LEXICON for tool in WORLDS[world].tools if tool.name != CODE_TOOL]
     cosine, tool = nearest(encode(log["norm"].to_list()), np.arange(log.height), Reach(tuple(tools), (), encode))
     told = log.with_columns(
         is_far=pl.Series(cosine < ReachConfig().far), is_right=pl.Series([tools[at].world for at in tool.tolist()]) == pl.col("world")

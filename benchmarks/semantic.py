@@ -28,14 +28,14 @@ from benchmarks.harness import Deadline, Figures, Section, run_sections
 from filters.dedup import near
 from filters.dedup.guards import world_terms
 from filters.dedup.near import NearConfig
-from filters.grounded_worlds import grounded_worlds
 from filters.grounding import ground
+from filters.lexicon_worlds import lexicon_worlds
 from filters.normalised_text import languages, normalise_text
 from filters.step import alive
 from filters.steps.selection import contamination, semantic
 from filters.steps.selection.semantic import SemanticConfig
 from synth.engines.encoder import Vectors, encode
-from synth.worlds import GROUNDED, WORLDS
+from synth.worlds import WITH_LEXICON, WORLDS
 from synth.worlds.bfcl_files import ANSWERS, QUESTIONS, cases, files, user_turns
 
 LOG_ROWS = 1_000_000
@@ -60,7 +60,7 @@ def main() -> int:
 def known_log() -> pl.DataFrame:
     """The generated log with its plants, normalised: row, text, norm, language, kind, need, leaf (of rows that have one)."""
     queries, plants = (pl.read_parquet(path) for path in log(LOG_ROWS, keep=100))
-    leaves = [(world, name, intent.leaf) for world in GROUNDED for name, intent in WORLDS[world].intents.items()]
+    leaves = [(world, name, intent.leaf) for world in WITH_LEXICON for name, intent in WORLDS[world].intents.items()]
     rows = pl.concat([queries, plants], how="horizontal").rename({"frame": "need"})
     rows = rows.join(
         pl.DataFrame(leaves, schema=["world", "intent", "leaf"], orient="row"), on=["world", "intent"], how="left", maintain_order="left"
@@ -132,8 +132,8 @@ def share(pairs: pl.DataFrame) -> float:
 def measure_frames() -> Figures:
     """Of grounded rows, one a frame: pairs with equal specifics are one need that the parser read in two ways, or two needs."""
     known = known_log().filter(pl.col("kind") != "exact")
-    left = alive(near.step(known.select("row", "norm", "language"), NearConfig(), world_terms(grounded_worlds())))
-    grounded = alive(ground.step(left, grounded_worlds()))
+    left = alive(near.step(known.select("row", "norm", "language"), NearConfig(), world_terms(lexicon_worlds())))
+    grounded = alive(ground.step(left, lexicon_worlds()))
     rows = grounded.sort("row").unique("frame_id", keep="first", maintain_order=True).select("row", "frame_id")
     rows = rows.join(known.drop("frame_id"), on="row", maintain_order="left")
     agreeing = semantic.pairs(rows, np.zeros((rows.height, 1), np.float32), SemanticConfig()).drop("cosine")

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from benchmarks.harness import Deadline, Section, run_sections
 from filters import normalised_text
-from filters.grounded_worlds import grounded_worlds
 from filters.grounding import ground
+from filters.lexicon_worlds import lexicon_worlds
 from filters.step import alive
 from filters.steps import rules
 from filters.steps.rules import RulesConfig
@@ -34,7 +34,7 @@ from filters.taxonomy.salient_terms import Corpus
 from filters.taxonomy.tree import is_below
 from synth.engines.encoder import Vectors, encode
 from synth.haystack.generate import HaystackConfig, generate
-from synth.worlds import GROUNDED, WORLDS
+from synth.worlds import WITH_LEXICON, WORLDS
 
 SEEDS, ROWS, LOG_ROWS = (1, 2, 3), 5_000, 20_000
 Texts = NDArray[np.str_]
@@ -57,7 +57,7 @@ class Log:
 
 
 def drawn_log(seed: int) -> Log:
-    leaf_of = {f"{world}/{name}": intent.leaf for world in GROUNDED for name, intent in WORLDS[world].intents.items()}
+    leaf_of = {f"{world}/{name}": intent.leaf for world in WITH_LEXICON for name, intent in WORLDS[world].intents.items()}
     with tempfile.TemporaryDirectory() as folder:
         queries, plants = generate(Path(folder), HaystackConfig(rows=LOG_ROWS, seed=seed), 60)
         planted = pl.read_parquet(plants).select(intent=pl.concat_str("world", "intent", separator="/").fill_null(""))
@@ -129,7 +129,7 @@ def ungrounded(_: Deadline) -> Mapping[str, float]:
     """Of the rows that no world can execute: share with their own leaf, and share of junk with any leaf, by rules alone and by vectors."""
     logs = [drawn_log(seed) for seed in SEEDS]
     log = Log(pl.concat([each.rows for each in logs]), np.concatenate([each.vectors for each in logs]))
-    grounded = ground.step(log.rows.drop("intent", "leaf"), grounded_worlds(), ungrounded=True).drop("reason")
+    grounded = ground.step(log.rows.drop("intent", "leaf"), lexicon_worlds(), ungrounded=True).drop("reason")
     strange = grounded["intent"].is_null()
     rows, truth = grounded.filter(strange), log.leaves[strange.to_numpy()]
     told = {"rules": step(rows), "vectors": by_vectors(rows, log.vectors[strange.to_numpy()], built_in(), encode)}

@@ -33,9 +33,9 @@ from filters.dedup.dedup_index import INDEXED, DedupIndex, NothingNew, read_befo
 from filters.dedup.guards import world_terms
 from filters.frames.batches import Batch, Sources, batches_of
 from filters.frames.workspace import Workspace
-from filters.grounded_worlds import grounded_worlds
 from filters.ingest import Source, source_files
 from filters.kept_fields import fields_of_piece
+from filters.lexicon_worlds import lexicon_worlds
 from filters.pipeline import INDECISIVE, STEPS, FunnelConfig, check, not_done, section
 from filters.runner import Runner
 from filters.step import Context, Setup, Step, SurveyStep, WholeStep
@@ -153,7 +153,7 @@ class _Run:
     ) -> None:
         self.store, self.steps, self.started = store, steps, started
         count = sum(file.rows for file in source_files)
-        self.recipe = near.recipe(config.near, world_terms(grounded_worlds()))
+        self.recipe = near.recipe(config.near, world_terms(lexicon_worlds()))
         self.index = index = DedupIndex(store, self.recipe, source_files)
         if index.rows + count > MOST_ROWS:
             before = f"{index.rows:,} rows were read into {store.root} before"

@@ -53,9 +53,9 @@ def headrace(guarded: bool = False) -> Work:
 
     from filters.dedup import near
     from filters.dedup.guards import world_terms
-    from filters.grounded_worlds import grounded_worlds
+    from filters.lexicon_worlds import lexicon_worlds
 
-    config, terms = (near.NearConfig(), world_terms(grounded_worlds())) if guarded else (near.NearConfig(protect=()), ())
+    config, terms = (near.NearConfig(), world_terms(lexicon_worlds())) if guarded else (near.NearConfig(protect=()), ())
 
     def work(texts: list[str]) -> Sequence[int]:
         rows = pl.DataFrame({"norm": texts}).with_row_index("row")

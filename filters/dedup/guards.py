@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 
 from filters.frames.numba_types import I64, U8, U32, compile_kernel, text_buffer
-from filters.grounded_worlds import Worlds
+from filters.lexicon_worlds import Worlds
 from filters.normalised_text import normalise_text
 from synth.tasks.wording import load_grounding
 from synth.text.slot_kinds import Date, Vocabulary

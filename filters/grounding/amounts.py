@@ -12,7 +12,7 @@ from datetime import date
 from functools import cache, lru_cache
 from itertools import chain
 
-from filters.grounded_worlds import Worlds
+from filters.lexicon_worlds import Worlds
 from storage.records import JSON
 from synth.tasks.wording import load_grounding
 from synth.text.datetimes import WEEKDAYS

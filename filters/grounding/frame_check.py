@@ -19,9 +19,9 @@ from itertools import pairwise
 
 import polars as pl
 
-from filters.grounded_worlds import Worlds
 from filters.grounding.lexicon import GAP, Kind
 from filters.grounding.tagger import read, token_values
+from filters.lexicon_worlds import Worlds
 from filters.normalised_text import languages, normalise_text
 from storage.records import Frame, canonical_json
 from synth.text.slot_kinds import Date, Identifier, Quantity, Vocabulary

@@ -18,12 +18,12 @@ import polars as pl
 import polars_hash  # noqa: F401  (registers `chash`)
 
 from filters.frames.numba_types import I64
-from filters.grounded_worlds import Worlds
 from filters.grounding import parser
 from filters.grounding.intent_index import nearest
 from filters.grounding.lexicon import Lexicon, SymbolClass
 from filters.grounding.parser import Parse
 from filters.grounding.tagger import Symbols, read, token_value
+from filters.lexicon_worlds import Worlds
 from synth.worlds.base import World, cached_per_world
 
 _MAX_PARSES = 1 << 18

@@ -26,9 +26,9 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from filters.frames.hash_join import key_of
-from filters.grounded_worlds import Worlds
 from filters.grounding import ground
 from filters.grounding.frame_check import Mention, Problem, Supported, check_frame, mentions
+from filters.lexicon_worlds import Worlds
 from filters.llm_calls import ask_each, is_overflow, name_of, open_cached_engine
 from storage.execution import Progress
 from storage.records import JSON, Frame, Language, canonical_json

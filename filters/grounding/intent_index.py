@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
-from filters.grounded_worlds import Worlds
 from filters.grounding.lexicon import Cue, Kind, SymbolClass, role_cues
+from filters.lexicon_worlds import Worlds
 from synth.tasks.wording import load_grounding
 from synth.text.slot_kinds import Quantity
 from synth.worlds.base import World

@@ -20,8 +20,8 @@ import polars as pl
 import yaml
 
 from filters.frames.numba_types import I64
-from filters.grounded_worlds import Worlds
 from filters.grounding import amounts
+from filters.lexicon_worlds import Worlds
 from filters.personal import MASK
 from storage.records import JSON, canonical_json
 from synth.tasks.wording import load_grounding

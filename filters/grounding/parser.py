@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from filters.grounded_worlds import Worlds
 from filters.grounding.intent_index import Rule, SlotRule, masks_of, possible_rules
 from filters.grounding.lexicon import GAP, Cue, Kind, SymbolClass
+from filters.lexicon_worlds import Worlds
 
 MIN_SCORE = -1.0
 """Lowest score of an explanation. Below it, the text mentions values of the intent but does not ask for it."""

@@ -15,7 +15,6 @@ import numpy as np
 import polars as pl
 
 from filters.frames.numba_types import I64, Mask
-from filters.grounded_worlds import Worlds
 from filters.grounding import amounts
 from filters.grounding.lexicon import (
     AMOUNT_SYMBOL,
@@ -30,6 +29,7 @@ from filters.grounding.lexicon import (
     lexicon,
     prepare_texts,
 )
+from filters.lexicon_worlds import Worlds
 from storage.records import canonical_json
 
 

@@ -32,7 +32,7 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from filters.frames.numba_types import F32, I64
-from filters.grounded_worlds import Worlds
+from filters.lexicon_worlds import Worlds
 from storage.records import CODE_TOOL, Tool
 from storage.store import Store
 from synth.clusters.business_clusters import Cluster

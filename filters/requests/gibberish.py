@@ -15,8 +15,8 @@ from functools import cache, lru_cache
 
 import polars as pl
 
-from filters.grounded_worlds import grounded_worlds
 from filters.grounding.lexicon import phrases
+from filters.lexicon_worlds import lexicon_worlds
 from filters.requests.keyboard import RUN_OF_KEYS
 
 _MAX_WORDS, _MAX_SHORT = 12, 4
@@ -62,7 +62,7 @@ def is_random_word(word: str) -> bool:
 @cache
 def _known_triples() -> frozenset[str]:
     """The triples of letters in the words of the grounded worlds, with a mark at either end of a word."""
-    words = {word for phrase in phrases(grounded_worlds()) for word in re.findall("[a-z]{2,}", phrase.lower())}
+    words = {word for phrase in phrases(lexicon_worlds()) for word in re.findall("[a-z]{2,}", phrase.lower())}
     return frozenset(triple for word in words for triple in _triples(word))
 
 

@@ -20,7 +20,7 @@ from filters.dedup.near import NearConfig
 from filters.frames.batches import Batch
 from filters.frames.numba_types import I64, U32, text_buffer
 from filters.frames.workspace import Workspace
-from filters.grounded_worlds import grounded_worlds
+from filters.lexicon_worlds import lexicon_worlds
 from filters.step import BandStep, Setup
 
 
@@ -33,7 +33,7 @@ class Inputs:
 
 
 def load(setup: Setup) -> Inputs:
-    return Inputs(setup.config.near, world_terms(grounded_worlds()))
+    return Inputs(setup.config.near, world_terms(lexicon_worlds()))
 
 
 def sketch(rows: pl.DataFrame, inputs: Inputs) -> Mapping[str, np.ndarray[Any, Any]]:

@@ -21,8 +21,8 @@ from functools import cache, lru_cache
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
-from filters.grounded_worlds import grounded_worlds
 from filters.grounding.lexicon import phrases
+from filters.lexicon_worlds import lexicon_worlds
 from filters.normalised_text import LETTERS_A_HAN
 from filters.personal import MASK
 from filters.step import BatchStep
@@ -91,7 +91,7 @@ def _count_misspelt(residue: pl.Series) -> pl.Series:
 @cache
 def _known_words() -> tuple[frozenset[str], frozenset[str]]:
     """The words of all names, cues and fillers, and what losing a letter makes of them."""
-    words = frozenset(word for phrase in phrases(grounded_worlds()) for word in phrase.split(" ") if len(word) > 1)
+    words = frozenset(word for phrase in phrases(lexicon_worlds()) for word in phrase.split(" ") if len(word) > 1)
     return words, frozenset(shorter for word in words if len(word) > 2 or not word.isascii() for shorter in _shorter(word))
 
 

@@ -20,9 +20,9 @@ import numpy as np
 import polars as pl
 
 from filters import normalised_text
-from filters.grounded_worlds import grounded_worlds
 from filters.grounding import ground
 from filters.grounding.ground_model import Reading
+from filters.lexicon_worlds import lexicon_worlds
 from filters.taxonomy.annotate import Annotator, is_other
 from filters.taxonomy.tree import Tree
 from storage.records import Frame, Language
@@ -32,7 +32,7 @@ from synth.haystack.noise import junk
 from synth.intervals import wilson
 from synth.tasks.solver import training_seed
 from synth.tasks.wording import render
-from synth.worlds import GROUNDED, WORLDS
+from synth.worlds import WITH_LEXICON, WORLDS
 
 _ZH_SHARE, _JUNK_SHARE = 0.35, 0.2
 _UNANSWERED = "engine_failure"
@@ -72,8 +72,8 @@ class Agreement:
 def generate_requests(rows: int, seed: int) -> list[Known]:
     """Requests in English and Chinese, intents in turns, a fifth of them junk. Texts are distinct, so there may be fewer than `rows`."""
     rng = random.Random(f"agreement/{seed}")
-    worlds = {name: WORLDS[name](training_seed(rng.randrange(1000))) for name in GROUNDED}
-    combinations = [one for name in GROUNDED for one in combinations_of(name)]
+    worlds = {name: WORLDS[name](training_seed(rng.randrange(1000))) for name in WITH_LEXICON}
+    combinations = [one for name in WITH_LEXICON for one in combinations_of(name)]
     intents = sorted({(one.world, one.intent) for one in combinations})
     rng.shuffle(intents)
     texts: list[str] = []
@@ -132,7 +132,7 @@ def parse_frames(norm: Sequence[str]) -> list[Reading]:
     """The parser's readings of normalised texts, to compare a model with."""
     rows = pl.DataFrame({"norm": list(norm)}, schema={"norm": pl.String})
     rows = rows.with_columns(language=normalised_text.languages(rows["norm"]))
-    frames = ground.step(rows, grounded_worlds(), ungrounded=True)
+    frames = ground.step(rows, lexicon_worlds(), ungrounded=True)
     return [
         Reading(None, why) if why else Reading(Frame(world=world, intent=intent, slots=json.loads(slots)))
         for why, world, intent, slots in frames.select("ungrounded", "world", "intent", "slots").iter_rows()

@@ -19,8 +19,8 @@ import numpy as np
 import polars as pl
 
 from filters.frames.numba_types import I64
-from filters.grounded_worlds import grounded_worlds
 from filters.grounding.ground import nearest_leaves
+from filters.lexicon_worlds import lexicon_worlds
 from filters.normalised_text import languages, normalise_text
 from filters.taxonomy import prototypes
 from filters.taxonomy.prototypes import Prototypes, Reals
@@ -123,7 +123,7 @@ def _cues(texts: Sequence[str], tree: Tree) -> Reals:
             words = [f" {cue} " if cue.isascii() else cue for cue in (cue.lower() for cue in leaf.cues)]
             counts[:, place[leaf.id]] += padded.str.contains_any(words).to_numpy()
     if tree.leaf_of_intent:
-        labels = nearest_leaves(norm.to_frame().with_columns(language=languages(norm)), tree.leaf_of_intent, grounded_worlds())
+        labels = nearest_leaves(norm.to_frame().with_columns(language=languages(norm)), tree.leaf_of_intent, lexicon_worlds())
         rows = np.array([row for row, leaf in enumerate(labels) if leaf is not None], np.int64)
         counts[rows, [place[leaf] for leaf in labels if leaf is not None]] += 1
     return counts

@@ -16,7 +16,7 @@ from filters.taxonomy.tree import Node, Tree, ancestors, tree_of
 from storage.records import Frame, Language
 from synth.haystack.usual_values import usual_values
 from synth.tasks.wording import LANGUAGES, joiner, load_templates, render
-from synth.worlds import GROUNDED, WORLDS
+from synth.worlds import WITH_LEXICON, WORLDS
 
 EXAMPLES = 24
 _SEED = 0
@@ -29,7 +29,7 @@ def built_in() -> Tree:
     """The tree of the grounded worlds, built once a process (about 0.3 s)."""
     descriptions: dict[str, str] = yaml.safe_load((files("filters.taxonomy") / "descriptions.yaml").read_text(encoding="utf-8"))
     intents: dict[str, list[str]] = {}
-    for world in GROUNDED:
+    for world in WITH_LEXICON:
         for name, intent in WORLDS[world].intents.items():
             intents.setdefault(intent.leaf, []).append(f"{world}/{name}")
     ids = dict.fromkeys(node for leaf in intents for node in ancestors(leaf))

@@ -13,14 +13,14 @@ from functools import lru_cache
 
 import polars as pl
 
-from filters.grounded_worlds import grounded_worlds
 from filters.grounding.ground import nearest_leaves
+from filters.lexicon_worlds import lexicon_worlds
 from filters.taxonomy.annotate import Scripted
 from filters.taxonomy.built_in import built_in
 from filters.taxonomy.salient_terms import Corpus
 from filters.taxonomy.tree import OTHER, Tree
 from synth.engines.encoder import Encode, Vectors
-from synth.worlds import GROUNDED, WORLDS
+from synth.worlds import WITH_LEXICON, WORLDS
 
 _AT_ONCE = 4096
 """Rows that are compared with all leaves at a time."""
@@ -31,13 +31,13 @@ def step(rows: pl.DataFrame, tree: Tree | None = None) -> pl.DataFrame:
     tree = tree or built_in()
     labelled = _with_own_leaves(rows.with_columns(leaf=_of_intent(tree)))
     strange = rows["intent"].is_null().arg_true()
-    about = pl.Series([leaf or OTHER for leaf in nearest_leaves(rows[strange], tree.leaf_of_intent, grounded_worlds())], dtype=pl.String)
+    about = pl.Series([leaf or OTHER for leaf in nearest_leaves(rows[strange], tree.leaf_of_intent, lexicon_worlds())], dtype=pl.String)
     return labelled.with_columns(leaf=labelled["leaf"].scatter(strange, about), reason=pl.lit(None, pl.String))
 
 
 def _with_own_leaves(rows: pl.DataFrame) -> pl.DataFrame:
     """The rows; a row of a world without a lexicon, which a tree need not know, has the leaf that its world declares."""
-    is_strange = (pl.col("leaf") == OTHER) & pl.col("intent").is_not_null() & ~pl.col("world").is_in(GROUNDED)
+    is_strange = (pl.col("leaf") == OTHER) & pl.col("intent").is_not_null() & ~pl.col("world").is_in(WITH_LEXICON)
     strange = rows.filter(is_strange).select("world", "intent").unique()
     if strange.is_empty():
         return rows

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from storage.errors import BadInput
 from storage.records import Record, content_id
-from synth.worlds import GROUNDED, WORLDS
+from synth.worlds import WITH_LEXICON, WORLDS
 
 OTHER = "other"
 MAX_NODES, MAX_DEPTH, MAX_EXAMPLES, MAX_TEXT = 2_000, 6, 64, 2_000
@@ -148,8 +148,8 @@ def _own_problems(node: Node, is_inner: bool) -> Iterator[str]:
             yield f"{_short(text)} is longer than {MAX_TEXT:,} characters; shorten it"
     for intent in node.intents:
         world, _, name = intent.partition("/")
-        if world not in GROUNDED or name not in WORLDS[world].intents:
-            yield f"there is no intent {intent}; the worlds are {', '.join(GROUNDED)}, an intent is written world/intent"
+        if world not in WITH_LEXICON or name not in WORLDS[world].intents:
+            yield f"there is no intent {intent}; the worlds are {', '.join(WITH_LEXICON)}, an intent is written world/intent"
 
 
 def _short(text: str) -> str:

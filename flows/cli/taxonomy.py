@@ -237,8 +237,8 @@ def agreement(
     with handle_errors(debug):
         from functools import partial
 
-        from filters.grounded_worlds import grounded_worlds
         from filters.grounding.ground_model import read
+        from filters.lexicon_worlds import lexicon_worlds
         from filters.taxonomy.agreement import generate_requests, measure_frames, measure_labels, parse_frames
         from filters.taxonomy.annotate import Scripted
         from filters.taxonomy.model_annotator import ModelAnnotator
@@ -252,7 +252,7 @@ def agreement(
         with _open_model(annotator, opened, max_tokens) as engine, show_on_console(out):
             requests = generate_requests(rows, seed)
             scripted = Scripted(encode, Corpus(request.norm for request in requests))
-            read_frames = partial(read, engine, worlds=grounded_worlds(), progress=report) if engine else parse_frames
+            read_frames = partial(read, engine, worlds=lexicon_worlds(), progress=report) if engine else parse_frames
             frames = measure_frames(read_frames, requests)
             labels = measure_labels(ModelAnnotator(engine, progress=report) if engine else scripted, requests, encode, newest(opened).tree)
         for kind, result in (("labels", labels), ("frames", frames)):

@@ -15,7 +15,7 @@ from storage.errors import BadInput
 from storage.records import Given
 from synth.worlds.base import NOTHING, World
 
-GROUNDED: tuple[str, ...] = ("city", "retail")
+WITH_LEXICON: tuple[str, ...] = ("city", "retail")
 """Worlds in which raw queries are grounded: each has a `grounding.yaml`, by which the wording of requests is read."""
 
 
@@ -46,7 +46,7 @@ class Worlds:
         return _city() if name == "city" else _library()(name)
 
     def __contains__(self, name: object) -> bool:
-        if name in GROUNDED or name in self._registered:
+        if name in WITH_LEXICON or name in self._registered:
             return True
         from synth.worlds.declarative.library_worlds import is_known
 
@@ -57,7 +57,7 @@ class Worlds:
         not listed."""
         from synth.worlds.declarative.library_worlds import library_specs
 
-        return tuple(dict.fromkeys((*GROUNDED, *library_specs(), *self._registered)))
+        return tuple(dict.fromkeys((*WITH_LEXICON, *library_specs(), *self._registered)))
 
     def listed(self) -> str:
         """The names, for a message: all that Headrace ships, and how many others there are."""
@@ -72,7 +72,7 @@ class Worlds:
         """
         from synth.worlds.declarative.library_worlds import is_known
 
-        if world.name in GROUNDED or is_known(world.name):
+        if world.name in WITH_LEXICON or is_known(world.name):
             raise ValueError(f"a world of its own is called {world.name!r} already; give yours another name")
         self._registered[world.name] = lambda: world
 
@@ -118,7 +118,7 @@ def _of_file(path: Path) -> str:
     return world.name
 
 
-WorldName = Annotated[str, AfterValidator(_check_name), Field(json_schema_extra={"examples": list(GROUNDED)})]
+WorldName = Annotated[str, AfterValidator(_check_name), Field(json_schema_extra={"examples": list(WITH_LEXICON)})]
 """A world, for configuration: its name, or a domain spec's file, for which the name of its world stands then. A registered world of the
 user's own may be named by its domain alone. pydantic refuses any other, and names the nearest."""
 
@@ -137,7 +137,7 @@ def _known_or_range(name: str) -> str:
     return name
 
 
-WorldRange = Annotated[str, AfterValidator(_known_or_range), Field(json_schema_extra={"examples": [*GROUNDED, "gen-1..100"]})]
+WorldRange = Annotated[str, AfterValidator(_known_or_range), Field(json_schema_extra={"examples": [*WITH_LEXICON, "gen-1..100"]})]
 """A `WorldName`, or a range of generated worlds: `gen-1..100`, both ends included."""
 
 

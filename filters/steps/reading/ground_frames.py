@@ -14,9 +14,9 @@ from typing import Any
 
 import polars as pl
 
-from filters.grounded_worlds import grounded_worlds
 from filters.grounding import ground, ground_model
 from filters.grounding.ground_model import GroundConfig
+from filters.lexicon_worlds import lexicon_worlds
 from filters.step import BatchStep, Context, Setup, SurveyStep
 from filters.steps.reading import read_requests, unserved
 from filters.steps.reading.read_requests import ASK, FRAME
@@ -49,11 +49,11 @@ def _load(setup: Setup) -> Inputs:
 
 
 def _parse(rows: pl.DataFrame, inputs: Inputs) -> pl.DataFrame:
-    return ground.step(rows, grounded_worlds(inputs.worlds), ungrounded=True)
+    return ground.step(rows, lexicon_worlds(inputs.worlds), ungrounded=True)
 
 
 def _ground(rows: pl.DataFrame, inputs: Inputs) -> pl.DataFrame:
-    return ground.step(rows, grounded_worlds(inputs.worlds), ungrounded=inputs.ungrounded)
+    return ground.step(rows, lexicon_worlds(inputs.worlds), ungrounded=inputs.ungrounded)
 
 
 def _drop(rows: pl.DataFrame, inputs: Inputs) -> pl.DataFrame:
@@ -68,7 +68,7 @@ def _ask(parsed: Iterable[pl.DataFrame], inputs: Inputs, engine: Engine, context
     config = inputs.config
     unsure = read_requests.unsure_texts(context, config.max_asked)
     asked = read_requests.unsure_questions(unsure, context) if unsure else {}
-    if worlds := grounded_worlds(inputs.worlds):
+    if worlds := lexicon_worlds(inputs.worlds):
         unread = [text for text in ground_model.unread_texts(parsed, config.max_asked) if text not in asked]
         unread = unread[: config.max_asked - len(asked)]
         asked |= dict(zip(unread, ground_model.questions(unread, worlds), strict=True))
@@ -76,7 +76,7 @@ def _ask(parsed: Iterable[pl.DataFrame], inputs: Inputs, engine: Engine, context
 
 
 def _open(inputs: Inputs, store: Store, is_done: bool) -> AbstractContextManager[Engine | None]:
-    return ground_model.open_engine(inputs.config, store, grounded_worlds(inputs.worlds), is_done=is_done)
+    return ground_model.open_engine(inputs.config, store, lexicon_worlds(inputs.worlds), is_done=is_done)
 
 
 def _made_by(inputs: Inputs) -> tuple[str, ...]:

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from filters.grounded_worlds import reader_worlds
 from filters.grounding import ask_unsure, ground_model
 from filters.grounding.ground_model import GroundConfig, Question
+from filters.lexicon_worlds import reader_worlds
 from filters.reading.labels.labelled_file import read_labelled
 from filters.reading.labels.teaching import Turn, turns_of
 from filters.reading.log import log_reader

@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from filters.dedup.guards import guards, world_terms
 from filters.frames.numba_types import I64
-from filters.grounded_worlds import grounded_worlds
+from filters.lexicon_worlds import lexicon_worlds
 from filters.requests.patterns import SENTENCE_START
 from filters.step import Context, WholeStep
 from filters.steps.selection.encode import vectors_of
@@ -123,7 +123,7 @@ def calibrate(cosines: F64, is_same: NDArray[np.bool_], precision: float = 0.95,
 
 def specifics(rows: pl.DataFrame, config: SemanticConfig, terms: Sequence[str] | None = None) -> pl.DataFrame:
     """What must agree besides the wording, as columns digits and terms (hashes), names, quoted and rare (text)."""
-    guarded = guards(rows["norm"], world_terms(grounded_worlds()) if terms is None else terms)
+    guarded = guards(rows["norm"], world_terms(lexicon_worlds()) if terms is None else terms)
     text, norm, joined = pl.col("text"), pl.col("norm"), "\x1f"
     names = text.str.replace_all(SENTENCE_START, " ").str.extract_all(_NAME).list.eval(
         pl.element().str.to_lowercase().str.replace(r"['’]s?$", "").filter(~pl.element().str.to_lowercase().str.contains(_NO_NAME))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 
-from filters.grounded_worlds import grounded_worlds
 from filters.grounding import tool_reach
 from filters.grounding.tool_reach import Reach, ReachConfig
+from filters.lexicon_worlds import lexicon_worlds
 from filters.step import Context, Setup, WholeStep
 from filters.steps.selection.encode import vectors_of
 from synth.engines.encoder import encoder
@@ -17,7 +17,7 @@ def load(setup: Setup) -> tuple[Reach, ReachConfig]:
     encode = encoder(setup.config.encoder)
     if not setup.config.ungrounded:
         return Reach((), (), encode), setup.config.reach
-    reach = tool_reach.load(setup.store, encode, grounded_worlds())
+    reach = tool_reach.load(setup.store, encode, lexicon_worlds())
     return reach, setup.config.reach
 
 

@@ -145,6 +145,7 @@ class _Draw:
         if self._lacks("interest"):
             self.out["interest"] = self._free(self.slots["interest"])
         number = page_number("interest", self.out["interest"])
+        assert number is not None
         fields = pages()[number].fill(self.world.city.seed, number, self.world.city.transit)
         return resolve(fields["city"][0])[0].key
 

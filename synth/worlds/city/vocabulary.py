@@ -12,7 +12,7 @@ from datetime import date, datetime
 from typing import Any, Literal
 
 from storage.records import Language
-from synth.text.slot_kinds import Date, Quantity, SlotKind, Vocabulary
+from synth.text.slot_kinds import Date, OpenNames, Quantity, SlotKind, Vocabulary
 from synth.worlds.city.map.place_names import DISTRICTS, gazetteer
 from synth.worlds.city.map.regions import CITIES
 
@@ -254,7 +254,7 @@ def _vocabulary(names: Mapping[str, tuple[Any, ...]]) -> Vocabulary:
 
 
 KINDS: dict[str, SlotKind] = {
-    "place": Vocabulary({key: {"en": name.en, "zh": name.zh} for key, name in gazetteer().items()}),
+    "place": Vocabulary(OpenNames({key: {"en": name.en, "zh": name.zh} for key, name in gazetteer().items()})),
     "district": _vocabulary(DISTRICTS),
     "city": Vocabulary({key: {"en": region.en, "zh": region.zh} for key, region in CITIES.items()}),
     "category": Vocabulary({key: {"en": c.en, "zh": c.zh} for key, c in CATEGORIES.items() if c.share >= 40}),
@@ -272,7 +272,7 @@ KINDS: dict[str, SlotKind] = {
     "poi_criterion": _vocabulary(POI_CRITERIA),
     "topic": _vocabulary(TOPICS),
     "venue": _vocabulary(VENUES),
-    "line": _vocabulary(LINES),
+    "line": Vocabulary(OpenNames(_vocabulary(LINES).names)),
     "setting": _vocabulary(SETTINGS),
     "wish": _vocabulary(IMPOSSIBLE_WISHES),
     "clock": _vocabulary(CLOCKS),

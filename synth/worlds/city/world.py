@@ -17,10 +17,11 @@ from typing import Any, ClassVar
 
 import orjson
 
-from storage.records import JSON, Tool
+from storage.records import JSON, Given, Tool
 from synth.text.slot_kinds import SlotKind
 from synth.worlds.arguments import BadArgument, compile_checker
 from synth.worlds.base import Intent, Observation
+from synth.worlds.city.given_names import GivenNames, given_for, names_given
 from synth.worlds.city.intents import INTENTS
 from synth.worlds.city.map.city_map import City, CityBased, city_of
 from synth.worlds.city.map.geometry import COLUMNS, ROWS
@@ -80,8 +81,20 @@ class CityWorld(CityBased):
         "reach 15 days ahead. The tools know places by coordinates: look a place up before you use it. If you must refuse, say why."
     )
 
+    @classmethod
+    def given_for(cls, intent: str, slots: Mapping[str, JSON]) -> Given:
+        return given_for(INTENTS[intent], slots)
+
+    @classmethod
+    def names_given(cls, given: Given) -> Mapping[str, tuple[str, ...]]:
+        return names_given(given)
+
     def reset(self, seed: int) -> None:
         self.city = city_of(seed)
+        self.names = GivenNames(seed, self.given)
+
+    def own_key(self, kind: str, value: str) -> str:
+        return self.names.own.get((kind, value), value)
 
     def call(self, tool: str, arguments: str | Mapping[str, JSON]) -> Observation:
         run = _RUN.get(tool)
@@ -94,30 +107,33 @@ class CityWorld(CityBased):
                 return _error(f"arguments are not valid JSON: {error}")
         if not isinstance(arguments, Mapping):
             return _error("arguments must be a JSON object")
+        arguments = {name: self.names.enter(value) for name, value in arguments.items()}
         try:
             result = run(self.city, _CHECKERS[tool](arguments))
         except BadArgument as problem:
-            return _error(str(problem))
-        return Observation(orjson.dumps(result).decode())
+            return Observation(self.names.leave(_error(str(problem)).content), is_error=True)
+        return Observation(self.names.leave(orjson.dumps(result).decode()))
 
     def state(self) -> dict[str, JSON]:
         return {}
 
     def snapshot(self) -> object:
-        return self.city
+        return self.city, self.given
 
     def restore(self, snapshot: object) -> None:
-        assert isinstance(snapshot, City)
-        self.city = snapshot
+        assert isinstance(snapshot, tuple) and isinstance(snapshot[0], City)
+        self.city, self.given = snapshot
+        self.names = GivenNames(self.city.seed, self.given)
 
     def changes(self) -> dict[str, JSON]:
         return {}
 
     def draw_slots(self, intent: str, slot_names: frozenset[str], rng: random.Random) -> dict[str, JSON]:
-        return draw_slots(self, INTENTS[intent], slot_names, rng)
+        return self.names.to_given(INTENTS[intent], draw_slots(self, INTENTS[intent], slot_names, rng))
 
     def draw_entities(self, intent: str, slots: Mapping[str, JSON], rng: random.Random) -> dict[str, JSON]:
-        return draw_entities(self, INTENTS[intent], slots, rng)
+        declared = INTENTS[intent]
+        return self.names.to_given(declared, draw_entities(self, declared, self.names.to_own(declared, slots), rng))
 
     def slot_forms(self, intent: str, slots: Mapping[str, JSON]) -> frozenset[str]:
         """Besides names: ISO dates, local times on each of the days (today without one), and the city's own name."""
@@ -143,7 +159,8 @@ class CityWorld(CityBased):
                 names.update(dict.fromkeys(together, together))
         for line in range(ROWS + COLUMNS):
             names.update(dict.fromkeys(road_names(line), road_names(line)))
-        return names | {carrier: (carrier,) for _, carrier in CARRIERS}
+        names |= {carrier: (carrier,) for _, carrier in CARRIERS}
+        return {**self.names.rename(names), **names_given(self.given)} if self.given else names
 
     @staticmethod
     def possible_names() -> Mapping[str, tuple[str, ...]]:

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from filters.grounded_worlds import grounded_worlds
 from filters.grounding.amounts import is_bare, pattern, values
+from filters.lexicon_worlds import lexicon_worlds
 from synth.text.number_words import chinese_value
 from synth.text.read_values import COLON, day_offset, read_amount
 from synth.text.slot_kinds import Date, Quantity
 from synth.text.value_spellings import chinese_number, value_spellings
-from synth.worlds import GROUNDED, WORLDS
+from synth.worlds import WITH_LEXICON, WORLDS
 
 WEDNESDAY = date(2026, 5, 13)
-WORLDS_READ = grounded_worlds()
+WORLDS_READ = lexicon_worlds()
 
 
 def said(raw: str) -> dict[tuple[str, str], object]:
@@ -107,7 +107,7 @@ def test_chinese_numerals_are_read_as_they_are_written(value: int) -> None:
     assert chinese_value(chinese_number(value)) == value
 
 
-@pytest.mark.parametrize("world", GROUNDED)
+@pytest.mark.parametrize("world", WITH_LEXICON)
 def test_every_spelling_of_an_amount_is_read_back(world: str) -> None:
     # given every usual value of every kind that is a number or a day
     missed = []

@@ -6,16 +6,16 @@ import random
 
 import pytest
 
-from filters.grounded_worlds import grounded_worlds
 from filters.grounding.frame_check import Supported, check_frame, legal_value, mentions
+from filters.lexicon_worlds import lexicon_worlds
 from filters.taxonomy.agreement import Known, generate_requests
 from storage.records import canonical_json
 from synth.haystack.usual_values import usual_values
 from synth.tasks.wording import slot_kinds
 from synth.text.slot_kinds import Vocabulary
-from synth.worlds import GROUNDED, WORLDS
+from synth.worlds import WITH_LEXICON, WORLDS
 
-WORLDS_READ = grounded_worlds()
+WORLDS_READ = lexicon_worlds()
 TEXT = "find a coffee shop near willow park within 1.5 km"
 SLOTS = {"category": "cafe", "place": "Willow Park", "radius": 1500}
 
@@ -108,7 +108,7 @@ def test_what_has_no_place_in_the_frame_is_counted() -> None:
 
 @pytest.mark.slow
 def test_the_names_that_a_model_is_told_are_understood() -> None:
-    for world in GROUNDED:
+    for world in WITH_LEXICON:
         for kind in {slot.kind for intent in WORLDS[world].intents.values() for slot in intent.slots}:
             declared = WORLDS[world].kinds[kind]
             if isinstance(declared, Vocabulary) and len(declared.names) <= 6:

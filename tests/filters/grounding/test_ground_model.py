@@ -14,9 +14,9 @@ from pydantic import ValidationError
 from filters import llm_calls, normalised_text
 from filters.frames.workspace import Workspace
 from filters.funnel import FunnelConfig, FunnelResult, curate
-from filters.grounded_worlds import grounded_worlds
 from filters.grounding import ground, ground_model
 from filters.grounding.ground_model import GroundConfig, questions, read_table, unread_texts
+from filters.lexicon_worlds import lexicon_worlds
 from filters.steps.selection import admit
 from filters.steps.selection.coverage import CoverageConfig
 from filters.taxonomy.agreement import generate_requests
@@ -30,7 +30,7 @@ from synth.prompts import Prompt, prompt
 from synth.tasks.solver import NotAdmitted
 from tests.filters.reading_engines import OVERFLOW, Scripted, of_frame, reading, served, text_of
 
-WORLDS_READ = grounded_worlds()
+WORLDS_READ = lexicon_worlds()
 UNREAD = "o17 is no longer wanted"
 CLOSE = reading("retail/close_order", order="o17")
 NEITHER = reading("none", "missing_tool")

@@ -4,15 +4,15 @@ import polars as pl
 import pytest
 
 from filters import normalised_text
-from filters.grounded_worlds import grounded_worlds
 from filters.grounding import parser
 from filters.grounding.intent_index import nearest, rules
 from filters.grounding.parser import Parse, classes_of
 from filters.grounding.tagger import read, token_value
+from filters.lexicon_worlds import lexicon_worlds
 from synth.tasks.wording import load_grounding
-from synth.worlds import GROUNDED, WORLDS
+from synth.worlds import WITH_LEXICON, WORLDS
 
-WORLDS_READ = grounded_worlds()
+WORLDS_READ = lexicon_worlds()
 
 
 def symbols(text: str) -> tuple[object, ...]:
@@ -88,9 +88,9 @@ def test_the_best_explanation_does_not_depend_on_the_order_of_rules(monkeypatch:
 
 def test_every_intent_has_a_rule_and_every_rule_names_cues_that_exist() -> None:
     assert {(rule.world, rule.intent) for rule in rules(WORLDS_READ)} == {
-        (world, name) for world in GROUNDED for name in WORLDS[world].intents
+        (world, name) for world in WITH_LEXICON for name in WORLDS[world].intents
     }
-    for world in GROUNDED:
+    for world in WITH_LEXICON:
         grounding = load_grounding(WORLDS[world])
         named = {cue for given in grounding.intents.values() for key in given if key != "last" for cue in given[key]}
         named |= {cue for roles in grounding.roles.values() for side in ("before", "after") for cue in roles.get(side, ())}
@@ -99,7 +99,7 @@ def test_every_intent_has_a_rule_and_every_rule_names_cues_that_exist() -> None:
 
 
 def test_synonyms_name_values_that_exist() -> None:
-    for world in GROUNDED:
+    for world in WITH_LEXICON:
         grounding = load_grounding(WORLDS[world])
         for source in (grounding.synonyms, grounding.readings):
             for kind, by_value in source.items():

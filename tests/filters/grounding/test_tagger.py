@@ -4,14 +4,14 @@ import polars as pl
 import pytest
 
 from filters import normalised_text
-from filters.grounded_worlds import grounded_worlds
 from filters.grounding.lexicon import GAP, prepare_texts
 from filters.grounding.tagger import Symbols, token_value
 from filters.grounding.tagger import read as read_in
+from filters.lexicon_worlds import lexicon_worlds
 
 
 def read(rows: pl.DataFrame) -> Symbols:
-    return read_in(rows, grounded_worlds())
+    return read_in(rows, lexicon_worlds())
 
 
 def rows_of(*texts: str) -> pl.DataFrame:

@@ -11,17 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from filters.grounded_worlds import grounded_worlds
 from filters.grounding.tool_reach import Reach, ReachConfig, load, nearest, nearest_clusters, step, tool_texts
+from filters.lexicon_worlds import lexicon_worlds
 from storage.records import JSON, Tool
 from storage.store import Store
 from synth.clusters.business_clusters import Cluster
 from synth.clusters.cluster_store import save_clusters
 from synth.engines.encoder import Vectors, encode
-from synth.worlds import GROUNDED, WORLDS
+from synth.worlds import WITH_LEXICON, WORLDS
 
 CONFIG = ReachConfig()
-READ = grounded_worlds()
+READ = lexicon_worlds()
 
 
 def tool(name: str, description: str, *parameters: str, server: str = "clinic") -> Tool:
@@ -42,8 +42,8 @@ LONE = tool("chess_best_move", "The best next move in a game of chess.", "board"
 def reach(tmp_path_factory: pytest.TempPathFactory) -> Reach:
     """Of a store whose last build holds the worlds, a clinic, and a tool that is in no cluster."""
     store = Store(tmp_path_factory.mktemp("reach") / "store")
-    save_clusters(store, [tool for world in GROUNDED for tool in WORLDS[world].tools])
-    save_clusters(store, [*(tool for world in GROUNDED for tool in WORLDS[world].tools), *CLINIC, LONE])
+    save_clusters(store, [tool for world in WITH_LEXICON for tool in WORLDS[world].tools])
+    save_clusters(store, [*(tool for world in WITH_LEXICON for tool in WORLDS[world].tools), *CLINIC, LONE])
     return load(store, encode, READ)
 
 

@@ -8,12 +8,12 @@ import polars as pl
 import pytest
 
 from filters import normalised_text
-from filters.grounded_worlds import grounded_worlds
 from filters.grounding import ground
+from filters.lexicon_worlds import lexicon_worlds
 from storage.records import Frame
 from synth.haystack.usual_values import usual_values
 from synth.tasks.wording import LANGUAGES, load_templates, render
-from synth.worlds import GROUNDED, WORLDS
+from synth.worlds import WITH_LEXICON, WORLDS
 
 
 def rows_of(texts: list[str]) -> pl.DataFrame:
@@ -23,13 +23,13 @@ def rows_of(texts: list[str]) -> pl.DataFrame:
 
 
 def read(text: str) -> dict[str, object]:
-    return ground.step(rows_of([text]), grounded_worlds(), ungrounded=True).to_dicts()[0]
+    return ground.step(rows_of([text]), lexicon_worlds(), ungrounded=True).to_dicts()[0]
 
 
 def frames(count: int, seed: int) -> Iterator[Frame]:
     """`count` frames of every intent, each with a third of its optional slots; two slots of one kind differ."""
     rng = random.Random(seed)
-    for world in GROUNDED:
+    for world in WITH_LEXICON:
         for name, intent in WORLDS[world].intents.items():
             for _ in range(count):
                 slots: dict[str, object] = {}
@@ -53,7 +53,7 @@ def _canonical(frame: Frame) -> Frame:
 
 def test_a_permuted_batch_gets_its_own_frames() -> None:
     rows = rows_of(["close order o17", "find a coffee shop near Willow Park", "明天昆明天气怎么样"])
-    there, back = (ground.step(batch, grounded_worlds()).sort("row") for batch in (rows, rows.reverse()))
+    there, back = (ground.step(batch, lexicon_worlds()).sort("row") for batch in (rows, rows.reverse()))
     assert there.equals(back)
 
 
@@ -71,7 +71,7 @@ def worded() -> tuple[list[Frame], list[str], pl.DataFrame]:
                 text = comma.join([rng.choice(families.openers[language]), text, rng.choice(families.closers[language])])
             asked.append(frame)
             texts.append(text)
-    return asked, texts, ground.step(rows_of(texts), grounded_worlds(), ungrounded=True)
+    return asked, texts, ground.step(rows_of(texts), lexicon_worlds(), ungrounded=True)
 
 
 def _right(asked: list[Frame], grounded: pl.DataFrame) -> pl.Series:
@@ -101,14 +101,14 @@ def test_meaning_is_in_the_words_and_their_order(worded: tuple[list[Frame], list
     rng = random.Random(4)
     chosen = [index for index, language in enumerate(grounded["language"]) if language == "en"]
     shuffled = [" ".join(rng.sample(words, len(words))) for index in chosen if (words := texts[index].split())]
-    after = _right([asked[index] for index in chosen], ground.step(rows_of(shuffled), grounded_worlds(), ungrounded=True))
+    after = _right([asked[index] for index in chosen], ground.step(rows_of(shuffled), lexicon_worlds(), ungrounded=True))
     assert after.mean() < 0.5
 
 
 def test_the_result_does_not_depend_on_batches(worded: tuple[list[Frame], list[str], pl.DataFrame]) -> None:
     _, texts, grounded = worded
     rows = rows_of(texts)
-    pieces = [ground.step(rows[start : start + 97], grounded_worlds(), ungrounded=True) for start in reversed(range(0, rows.height, 97))]
+    pieces = [ground.step(rows[start : start + 97], lexicon_worlds(), ungrounded=True) for start in reversed(range(0, rows.height, 97))]
     assert pl.concat(pieces[::-1]).equals(grounded)
 
 
@@ -118,10 +118,10 @@ def test_long_batches_are_read_in_slices(worded: tuple[list[Frame], list[str], p
     read, sizes = ground.read, list[int]()
     monkeypatch.setattr(ground, "_READ_BYTES", 1000)
     monkeypatch.setattr(ground, "read", lambda rows, worlds: sizes.append(int(rows["norm"].str.len_bytes().sum())) or read(rows, worlds))
-    assert ground.step(rows_of(texts), grounded_worlds(), ungrounded=True).equals(grounded)
+    assert ground.step(rows_of(texts), lexicon_worlds(), ungrounded=True).equals(grounded)
     assert len(sizes) > 10 and max(sizes) < 2000
     long = rows_of(["close order o17 please " * 100, "close order o17 please", "hello " * 500])
-    assert ground.step(long, grounded_worlds(), ungrounded=True)["intent"].to_list()[1] == "close_order"
+    assert ground.step(long, lexicon_worlds(), ungrounded=True)["intent"].to_list()[1] == "close_order"
 
 
 @pytest.mark.parametrize(
@@ -173,8 +173,8 @@ def test_what_no_world_can_execute_says_why(text: str, why: str) -> None:
 
 def test_without_the_option_ungrounded_rows_are_dropped_for_that_reason() -> None:
     rows = rows_of(["close order o17", "write me a poem about autumn leaves"])
-    assert ground.step(rows, grounded_worlds())["reason"].to_list() == [None, "not_actionable"]
-    assert ground.step(rows, grounded_worlds(), ungrounded=True)["reason"].to_list() == [None, None]
+    assert ground.step(rows, lexicon_worlds())["reason"].to_list() == [None, "not_actionable"]
+    assert ground.step(rows, lexicon_worlds(), ungrounded=True)["reason"].to_list() == [None, None]
 
 
 def test_unread_words_are_kept_as_residue() -> None:
@@ -183,7 +183,7 @@ def test_unread_words_are_kept_as_residue() -> None:
 
 
 def test_an_empty_batch_stays_empty() -> None:
-    assert ground.step(rows_of([]), grounded_worlds()).height == 0
+    assert ground.step(rows_of([]), lexicon_worlds()).height == 0
 
 
 def test_a_request_is_read_in_the_worlds_that_are_passed_and_in_no_other() -> None:

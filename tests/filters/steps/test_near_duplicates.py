@@ -20,7 +20,7 @@ from filters.dedup.minhash import jaccard
 from filters.dedup.near import NearConfig
 from filters.frames.hash_join import firsts
 from filters.frames.numba_types import U64
-from filters.grounded_worlds import grounded_worlds
+from filters.lexicon_worlds import lexicon_worlds
 from filters.steps import exact
 from synth.haystack.generate import HaystackConfig, generate
 
@@ -301,7 +301,7 @@ def test_needs_survive_that_collisions_alone_would_lose(tmp_path: Path) -> None:
     rows = rows.filter(pl.col("frame").is_not_null()).select("row", "norm", "frame")
     assert rows.height >= 170_000
     with ThreadPoolExecutor(2) as threads:
-        verified = near.step(rows, NearConfig(), world_terms(grounded_worlds()), executor=threads)
+        verified = near.step(rows, NearConfig(), world_terms(lexicon_worlds()), executor=threads)
         assert needs_lost(verified.with_columns(stays=pl.col("reason").is_null())) <= 0.001
         sketched = near.sketch(rows["norm"], NearConfig(protect=()))
     is_first = np.ones(rows.height, bool)

@@ -4,8 +4,8 @@ import polars as pl
 import pytest
 
 from filters import normalised_text
-from filters.grounded_worlds import grounded_worlds
 from filters.grounding import ground
+from filters.lexicon_worlds import lexicon_worlds
 from filters.steps import quality
 from filters.steps.quality import QualityConfig
 
@@ -14,7 +14,7 @@ def scored(texts: list[str], **config: float) -> pl.DataFrame:
     rows = normalised_text.step(pl.DataFrame({"row": range(len(texts)), "text": texts}, schema={"row": pl.UInt32, "text": pl.String})).drop(
         "reason"
     )
-    return quality.step(ground.step(rows, grounded_worlds(), ungrounded=True).drop("reason"), QualityConfig(**config))
+    return quality.step(ground.step(rows, lexicon_worlds(), ungrounded=True).drop("reason"), QualityConfig(**config))
 
 
 def test_better_text_scores_higher() -> None:

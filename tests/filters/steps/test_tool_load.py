@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from filters import normalised_text
 from filters.funnel import FunnelConfig, FunnelResult, curate
-from filters.grounded_worlds import grounded_worlds
 from filters.grounding import ground
+from filters.lexicon_worlds import lexicon_worlds
 from filters.steps import rate_difficulty, tool_load
 from filters.steps.selection.coverage import CoverageConfig
 from filters.steps.tool_load import DifficultyConfig
@@ -34,7 +34,7 @@ def grade(s_tool: object) -> str:
 
 def rows(*texts: str) -> pl.DataFrame:
     said = pl.DataFrame({"row": range(len(texts)), "text": list(texts)}, schema={"row": pl.UInt32, "text": pl.String})
-    return ground.step(normalised_text.step(said).drop("reason"), grounded_worlds(), ungrounded=True).drop("reason")
+    return ground.step(normalised_text.step(said).drop("reason"), lexicon_worlds(), ungrounded=True).drop("reason")
 
 
 def judged(engine: Scripted, texts: Sequence[str], most: int = 100) -> pl.DataFrame:

@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
-from filters.grounded_worlds import grounded_worlds
 from filters.grounding.ground_model import read
+from filters.lexicon_worlds import lexicon_worlds
 from filters.taxonomy.agreement import Agreement, Known, generate_requests, measure_frames, measure_labels, parse_frames
 from filters.taxonomy.built_in import built_in
 from filters.taxonomy.model_annotator import ModelAnnotator
@@ -41,10 +41,10 @@ def test_the_parser_reads_its_own_wordings(asked: list[Known]) -> None:
 
 def test_a_reader_that_is_right_agrees_and_one_that_answers_for_another_text_does_not(asked: list[Known]) -> None:
     right = {one.norm: of_frame(one.frame) for one in asked}
-    assert measure_frames(partial(read, Scripted(right), worlds=grounded_worlds()), asked) == Agreement(len(asked), len(asked))
+    assert measure_frames(partial(read, Scripted(right), worlds=lexicon_worlds()), asked) == Agreement(len(asked), len(asked))
     answers = list(right.values())
     random.Random(0).shuffle(answers)
-    mixed = measure_frames(partial(read, Scripted(dict(zip(right, answers, strict=True))), worlds=grounded_worlds()), asked)
+    mixed = measure_frames(partial(read, Scripted(dict(zip(right, answers, strict=True))), worlds=lexicon_worlds()), asked)
     assert mixed.rate < 0.2  # of what asks for nothing, most of which gets no frame this way either
     assert sum(mixed.misses.values()) == mixed.of - mixed.right and mixed.misses["invented_value"] > 50
 
@@ -59,7 +59,7 @@ def test_misses_are_told_apart() -> None:
     }
     frames = parse_frames([text.replace("o21 is a fine number", "close order o21") for text in told])
     asked = [Known(text, None if "fine" in text else one.frame) for text, one in zip(told, frames, strict=True)]
-    assert measure_frames(partial(read, Scripted(told), worlds=grounded_worlds()), asked) == Agreement(
+    assert measure_frames(partial(read, Scripted(told), worlds=lexicon_worlds()), asked) == Agreement(
         1, 4, {"another_frame": 1, "frame_of_nothing": 1, "missing_tool": 1}, unanswered=1
     )
 

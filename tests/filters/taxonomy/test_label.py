@@ -4,8 +4,8 @@ import polars as pl
 import pytest
 
 from filters import normalised_text, taxonomy
-from filters.grounded_worlds import grounded_worlds
 from filters.grounding import ground
+from filters.lexicon_worlds import lexicon_worlds
 from filters.taxonomy import label
 from filters.taxonomy.built_in import built_in
 from synth.engines.encoder import encode
@@ -16,7 +16,7 @@ def labels(texts: list[str]) -> list[dict[str, object]]:
     rows = normalised_text.step(pl.DataFrame({"row": range(len(texts)), "text": texts}, schema={"row": pl.UInt32, "text": pl.String})).drop(
         "reason"
     )
-    grounded = ground.step(rows, grounded_worlds(), ungrounded=True).drop("reason")
+    grounded = ground.step(rows, lexicon_worlds(), ungrounded=True).drop("reason")
     labelled = taxonomy.step(grounded)
     assert labelled["row"].equals(rows["row"])
     return labelled.select("frame_id", "leaf", "reason").to_dicts()
@@ -51,7 +51,7 @@ def test_neighbours_change_no_leaf() -> None:
 def test_labels_by_vector_are_those_of_rows_alone_and_leave_grounded_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["write me a poem about autumn", "close order o17", "directions please, which route is it", "how is the weather usually"]
     rows = normalised_text.step(pl.DataFrame({"row": range(4), "text": texts}, schema={"row": pl.UInt32, "text": pl.String})).drop("reason")
-    grounded, vectors = ground.step(rows, grounded_worlds(), ungrounded=True).drop("reason"), encode(rows["norm"].to_list())
+    grounded, vectors = ground.step(rows, lexicon_worlds(), ungrounded=True).drop("reason"), encode(rows["norm"].to_list())
     together = taxonomy.by_vectors(grounded, vectors, built_in(), encode)
     monkeypatch.setattr(label, "_AT_ONCE", 1)
     classify, sizes = label.Scripted.classify, list[int]()

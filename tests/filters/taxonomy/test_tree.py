@@ -15,7 +15,7 @@ from filters.taxonomy.built_in import built_in
 from filters.taxonomy.tree import Node, Tree, tree_of
 from filters.taxonomy.yaml_form import dump, load, parse
 from storage.errors import BadInput
-from synth.worlds import GROUNDED, WORLDS
+from synth.worlds import WITH_LEXICON, WORLDS
 
 SEGMENTS = st.sampled_from(["a", "b", "退货", "x_1"])
 TEXTS = st.text(min_size=1, max_size=30).filter(str.strip)
@@ -45,7 +45,7 @@ def test_a_tree_that_is_written_and_read_is_the_same(tree: Tree) -> None:
 
 def test_the_built_in_tree_holds_every_intent_once_and_tells_what_belongs_where() -> None:
     tree = built_in()
-    expected = {f"{world}/{name}": intent.leaf for world in GROUNDED for name, intent in WORLDS[world].intents.items()}
+    expected = {f"{world}/{name}": intent.leaf for world in WITH_LEXICON for name, intent in WORLDS[world].intents.items()}
     assert tree.leaf_of_intent == expected
     assert [node.id for node in tree.nodes if not node.description] == []
     assert min(len(leaf.examples) for leaf in tree.leaves) >= 8

@@ -17,10 +17,10 @@ from synth.clusters.edges import THRESHOLD, Edge, ToolFeatures, candidate_edges,
 from synth.clusters.tool_graph import ToolGraph
 from synth.clusters.tool_words import entity_keys, words
 from synth.clusters.world_plans import count_covered_plans, plans_of
-from synth.worlds import GROUNDED, WORLDS, admitted_names
+from synth.worlds import WITH_LEXICON, WORLDS, admitted_names
 from synth.worlds.declarative.library_worlds import library_specs
 
-TOOLS: tuple[Tool, ...] = tuple(tool for world in GROUNDED for tool in WORLDS[world].tools)
+TOOLS: tuple[Tool, ...] = tuple(tool for world in WITH_LEXICON for tool in WORLDS[world].tools)
 
 
 def dependencies(tools: Iterable[Tool]) -> list[Edge]:
@@ -30,7 +30,7 @@ def dependencies(tools: Iterable[Tool]) -> list[Edge]:
 def declared_edges() -> set[tuple[str, str]]:
     """Edges of the plan shapes that the worlds' intents declare. The rules under test do not use them."""
     pairs = set()
-    for world in (WORLDS[name] for name in GROUNDED):
+    for world in (WORLDS[name] for name in WITH_LEXICON):
         ids = {tool.name: tool.id for tool in world.tools}
         for intent in world.intents.values():
             calls = intent.shape(frozenset(slot.name for slot in intent.slots)).calls
@@ -259,8 +259,8 @@ def test_rows_hold_edges_as_json(clusters: list[Cluster]) -> None:
 
 def test_clusters_do_not_depend_on_the_hash_seed(clusters: list[Cluster]) -> None:
     code = (
-        "from synth.worlds import GROUNDED, WORLDS; from synth.clusters.business_clusters import cluster_tools;"
-        "print([c.id for c in cluster_tools([t for w in GROUNDED for t in WORLDS[w].tools])])"
+        "from synth.worlds import WITH_LEXICON, WORLDS; from synth.clusters.business_clusters import cluster_tools;"
+        "print([c.id for c in cluster_tools([t for w in WITH_LEXICON for t in WORLDS[w].tools])])"
     )
     out = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": "77"}, capture_output=True, text=True, check=True

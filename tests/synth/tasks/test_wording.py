@@ -10,7 +10,7 @@ from storage.records import Frame
 from synth.haystack.generate import wordings
 from synth.tasks.wording import LANGUAGES, load_templates, parse_template, render
 from synth.text.slot_kinds import Vocabulary
-from synth.worlds import GROUNDED, WORLDS
+from synth.worlds import WITH_LEXICON, WORLDS
 
 
 def frame(**slots: object) -> Frame:
@@ -41,7 +41,7 @@ def test_what_a_template_leaves_out_follows_in_its_own_words(tmp_path: Path) -> 
     assert chinese.startswith("u07买") and "30" in chinese.split("，")[-1]
 
 
-@pytest.mark.parametrize("world", GROUNDED)
+@pytest.mark.parametrize("world", WITH_LEXICON)
 def test_every_intent_can_be_worded_with_and_without_its_optional_slots(world: str) -> None:
     rng = random.Random(1)
     kinds = WORLDS[world].kinds

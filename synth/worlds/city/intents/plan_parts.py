@@ -54,9 +54,15 @@ def both(row: Row) -> tuple[str, str]:
 
 
 def locate(script: Script, place: str) -> Row:
-    """Looks a landmark up by name."""
-    result = script.call(SEARCH, {"query": label("place", place, script.language)})
-    row: Row = result["places"][0]
+    """Looks a landmark up by name.
+
+    Raises:
+        Unsolvable: the city has none of this name.
+    """
+    name = label("place", place, script.language)
+    row: Row = rows_of(script.call(SEARCH, {"query": name}))[0]
+    if name not in both(row):
+        raise misfit("no place has this name")
     if script.has_shown(row["place_id"]):
         raise misfit("looking it up is not needed")
     return row
@@ -133,7 +139,7 @@ def tell_found(script: Script, slots: Slots, result: Row, key: str | None = None
     order = slots.get("sort")
     key = key or {"distance": "distance_m", "rating:d": "rating", "price:a": "price", "price:d": "price"}.get(order or "")
     reported = rows[:count]
-    if {row["name"] for row in reported} & {KINDS["place"].names[value]["en"] for value in slots.values() if value in KINDS["place"].names}:  # type: ignore[union-attr]
+    if {name for row in reported for name in both(row)} & {name for value in slots.values() for name in _place_names(value)}:
         raise misfit("the place found is one that was named")
     for row in reported:
         ties = [other for other in rows if key is None or _value(other, key) == _value(row, key)]
@@ -151,6 +157,11 @@ def tell_found(script: Script, slots: Slots, result: Row, key: str | None = None
         f"{first['name']} ({describe(first, key, 'en')}){others_en}.", f"{first['name_zh']}（{describe(first, key, 'zh')}）{others_zh}。"
     )
     return reported
+
+
+def _place_names(value: JSON) -> tuple[str, ...]:
+    """The names of a slot value that may name a place."""
+    return (label("place", value, "en"), label("place", value, "zh")) if isinstance(value, str) else ()
 
 
 def _value(row: Row, key: str) -> JSON:

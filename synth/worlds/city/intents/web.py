@@ -8,6 +8,7 @@ from typing import Any
 from synth.worlds.base import misfit
 from synth.worlds.city.intents.base import WEB
 from synth.worlds.city.intents.plan_parts import tell_one_of
+from synth.worlds.city.map.city_map import CityBased
 from synth.worlds.city.plan_recorder import Script
 from synth.worlds.city.tools import web_corpus
 from synth.worlds.city.tools.travel_policies import POLICIES
@@ -22,7 +23,10 @@ def look_up(script: Script, kind: str, key: str, query: str) -> dict[str, Any]:
     """
     results = script.call(WEB, {"query": query})["results"]
     city = script.city
-    number = web_corpus.page_number(kind, key)
+    assert isinstance(script.world, CityBased)
+    number = web_corpus.page_number(kind, script.world.own_key(kind, key))
+    if number is None:
+        raise misfit("there is no page of this name")
     identifier = web_corpus.document_id(city.seed, number)
     if all(result["doc_id"] != identifier for result in results):
         raise misfit("the page was not found")

@@ -43,6 +43,10 @@ class CityBased(World):
 
     city: City
 
+    def own_key(self, kind: str, value: str) -> str:
+        """The city's own value that a slot value stands for."""
+        return value
+
 
 @lru_cache(maxsize=8)
 def city_of(seed: int) -> City:

@@ -229,8 +229,8 @@ def _rank_pages(query: str) -> tuple[int, ...]:
     return tuple(int(number) for number in order if scores[number] > 0)
 
 
-def page_number(kind: str, key: str) -> int:
-    return next(number for number, page in enumerate(pages()) if (page.kind, page.key) == (kind, key))
+def page_number(kind: str, key: str) -> int | None:
+    return next((number for number, page in enumerate(pages()) if (page.kind, page.key) == (kind, key)), None)
 
 
 def document_id(seed: int, number: int) -> str:

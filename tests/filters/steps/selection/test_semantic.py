@@ -15,7 +15,7 @@ from filters.steps.selection import semantic
 from filters.steps.selection.semantic import SemanticConfig, calibrate, keep_first, pairs, step
 from synth.engines.encoder import encode
 from synth.haystack.generate import HaystackConfig, generate
-from synth.worlds import GROUNDED, WORLDS
+from synth.worlds import WITH_LEXICON, WORLDS
 
 CITIES = ("Lisbon", "Oslo", "Quito", "Accra", "Hanoi", "Tunis", "Lima", "Riga", "Bergen", "Porto")
 TEMPLATES = (
@@ -92,7 +92,7 @@ def test_specifics_make_the_difference_on_a_generated_log(tmp_path: Path) -> Non
     queries, plants = generate(tmp_path, HaystackConfig(rows=4000, common_combinations=40, zh_share=0.0, seed=3), 20)
     known = pl.concat([pl.read_parquet(queries), pl.read_parquet(plants)], how="horizontal")
     known = known.filter(pl.col("kind").is_in(["base", "paraphrase"])).sort("row")
-    leaves = {(world, name): intent.leaf for world in GROUNDED for name, intent in WORLDS[world].intents.items()}
+    leaves = {(world, name): intent.leaf for world in WITH_LEXICON for name, intent in WORLDS[world].intents.items()}
     rows = log(known["text"].to_list(), leaf=[leaves[key] for key in zip(known["world"], known["intent"], strict=True)])
     vectors, need = encode(rows["norm"].to_list()), known["frame"].to_numpy()
 

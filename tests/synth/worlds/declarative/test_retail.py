@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from storage.records import JSON, RefusalReason
 from synth.text.slot_kinds import Identifier, Quantity, Vocabulary
-from synth.worlds import GROUNDED, WORLDS, make_world
+from synth.worlds import WITH_LEXICON, WORLDS, make_world
 from synth.worlds.base import Unsolvable, World
 from synth.worlds.declarative.compiled_world import SpecWorld
 
@@ -377,7 +377,7 @@ def test_shapes_name_the_tools_of_the_plans() -> None:
 
 
 def test_worlds_are_made_by_name() -> None:
-    assert WORLDS.names()[:2] == GROUNDED == ("city", "retail")
+    assert WORLDS.names()[:2] == WITH_LEXICON == ("city", "retail")
     assert isinstance(make_world("retail", 4), RetailWorld)
     assert issubclass(RetailWorld, SpecWorld)
     with pytest.raises(KeyError):

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storage.records import Tool
-from synth.worlds import GROUNDED, WORLDS, make_world
+from synth.worlds import WITH_LEXICON, WORLDS, make_world
 from synth.worlds.base import World, cached_per_world
 from synth.worlds.city.world import CityWorld
 
-EVERY = {name: make_world(name, 4) for name in GROUNDED}
+EVERY = {name: make_world(name, 4) for name in WITH_LEXICON}
 SURROGATE = "\ud800"
 
 _anything = st.text(st.characters(), max_size=12)
@@ -65,7 +65,7 @@ def check(world: str, tool: str, arguments: Any) -> bool:
     return observation.is_error
 
 
-@pytest.mark.parametrize("world", GROUNDED)
+@pytest.mark.parametrize("world", WITH_LEXICON)
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_no_call_raises(world: str, data: st.DataObject) -> None:
@@ -73,7 +73,7 @@ def test_no_call_raises(world: str, data: st.DataObject) -> None:
     check(world, tool.name, data.draw(calls(tool)))
 
 
-@pytest.mark.parametrize("world", GROUNDED)
+@pytest.mark.parametrize("world", WITH_LEXICON)
 def test_what_nobody_could_read_is_refused(world: str) -> None:
     for tool in EVERY[world].tools:
         everywhere: dict[str, Any] = dict.fromkeys(tool.parameters["properties"], SURROGATE)
@@ -82,7 +82,7 @@ def test_what_nobody_could_read_is_refused(world: str) -> None:
     assert check(world, SURROGATE, {})
 
 
-@pytest.mark.parametrize("name", GROUNDED)
+@pytest.mark.parametrize("name", WITH_LEXICON)
 def test_an_error_does_not_repeat_the_name_of_an_unknown_argument(name: str) -> None:
     """What a policy made up is no observation: it could pass for evidence, or ground a later argument."""
     world = make_world(name, 0)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from filters.funnel import FunnelConfig, curate
-from filters.grounded_worlds import grounded_worlds, reader_worlds
+from filters.lexicon_worlds import lexicon_worlds, reader_worlds
 from storage.store import Store
 from synth.worlds import WORLDS
 from synth.worlds.declarative.compile import compile_spec
@@ -27,9 +27,10 @@ def chinese() -> Iterator[str]:
 
 
 def test_worlds_are_told_by_their_lexicon(chinese: str) -> None:
-    names = ("city", "hotel", chinese)
-    assert [world.name for world in grounded_worlds(names)] == ["city"]
-    assert reader_worlds(names) == ("hotel", chinese)
+    names = ("city", "retail", "hotel", chinese)
+    assert [world.name for world in lexicon_worlds(names)] == ["city", "retail"]
+    assert reader_worlds(names) == ("city", "hotel", chinese)  # the city's places may have names that no lexicon lists
+    assert reader_worlds(None) == ()
 
 
 def test_an_english_log_is_curated_where_no_world_speaks_english(chinese: str, tmp_path: Path) -> None:
