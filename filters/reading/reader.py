@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 
-from filters.reading.compiled import CompiledWorld
+from filters.reading.compiled import CompiledIntent, CompiledWorld
 from filters.reading.declaration import ReadableWorld
 from filters.reading.frames import Choice, Filled, FrameCandidate, FrameFinder, Text, Weights, choose, confidence
 from filters.reading.name_kinds import NameKinds
@@ -50,6 +50,11 @@ class Reader:
         self._finder = FrameFinder(self.worlds, embed)
         self.twins, self.intents = self._finder.twins, self._finder.intents
 
+    @property
+    def twin_names(self) -> dict[tuple[str, str], list[tuple[str, str]]]:
+        """(world, intent) -> those of other worlds that do the same."""
+        return {_key(intent): [_key(other) for other in others] for intent, others in self.twins.items() if others}
+
     def read(self, texts: Sequence[str]) -> list[Reading]:
         """The likeliest frame of each text, however unlikely."""
         readings = []
@@ -86,8 +91,12 @@ class Reader:
 def _reading(choice: Choice, trust: float) -> Reading:
     frame = choice.frame
     values = tuple(map(_value, frame.filled))
-    twins = tuple((twin.world.world.name, twin.intent.name) for twin in choice.twins)
-    return Reading(frame.intent.world.world.name, frame.intent.intent.name, values, trust, frame.foreign, sum(frame.unread.values()), twins)
+    twins = tuple(map(_key, choice.twins))
+    return Reading(*_key(frame.intent), values, trust, frame.foreign, sum(frame.unread.values()), twins)
+
+
+def _key(intent: CompiledIntent) -> tuple[str, str]:
+    return intent.world.world.name, intent.intent.name
 
 
 def _value(filled: Filled) -> ReadValue:

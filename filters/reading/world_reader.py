@@ -1,7 +1,7 @@
 """Reads requests in registered worlds, each text in its own language: English by `reader.py`, Chinese by `chinese/`.
 
 One idea: a world is declared once for each language that it speaks, and a text is read in the worlds that speak its language. A text with a
-Chinese character is Chinese: English words in it are values and names.
+Chinese character is Chinese: English words in it are values and names. Twins are told by their English declarations.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class WorldReader:
         english, chinese = (taught(readable_worlds(worlds, language), turns_in(turns, language)) for language in LANGUAGES)
         self.declared = {world.name: world for world in (*chinese, *english)}
         self._english = Reader(english, id_patterns=id_patterns) if english else None
-        self._chinese = ChineseReader(chinese, id_patterns=id_patterns) if chinese else None
+        same = self._english.twin_names if self._english is not None else {}
+        self._chinese = ChineseReader(chinese, id_patterns=id_patterns, twins=same) if chinese else None
 
     def read(self, texts: Sequence[str]) -> list[Reading]:
         """The likeliest frame of each text, however unlikely; `UNREAD` where no world speaks its language."""

@@ -95,10 +95,12 @@ def _forms(text: str) -> set[str]:
 
 
 class ChineseIntent:
-    """An intent, compiled. texts: what its vectors are taken of. words: pairs of characters and groups of synonyms of these."""
+    """An intent, compiled. key: its world and its name. texts: what its vectors are taken of. words: pairs of characters and groups of
+    synonyms of these."""
 
     def __init__(self, world: ChineseWorld, intent: ReadableIntent) -> None:
         self.world, self.intent = world, intent
+        self.key = (world.world.name, intent.name)
         self.slots: Mapping[str, ChineseSlot] = {name: world.slot(slot) for name, slot in intent.slots.items()}
         self.texts = tuple(dict.fromkeys((intent.about, *intent.examples)))
         labels = " ".join(label for facts in self.slots.values() for label in sorted(facts.labels))

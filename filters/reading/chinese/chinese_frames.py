@@ -21,6 +21,9 @@ from synth.engines.encoder import Encode, Vectors
 _TRIED = 8
 """Intents whose slots are filled."""
 _MOST_MARGIN, _MOST_WORDS = 6.0, 8.0
+TwinNames = Mapping[tuple[str, str], Sequence[tuple[str, str]]]
+"""(world, intent) -> those of other worlds that do the same."""
+NO_TWINS: TwinNames = {}
 Weights = Mapping[str, Mapping[str, float]]
 """`frame`, `confidence` -> feature -> weight."""
 
@@ -135,17 +138,21 @@ def _foreign(document: ChineseText, filled: Sequence[ChineseFilled], intent: Chi
 
 @dataclass(frozen=True, eq=False)
 class ChineseChoice:
-    """The likeliest frame of a text. features: of the confidence in it."""
+    """The likeliest frame of a text. features: of the confidence in it. twins: (world, intent) that do the same."""
 
     frame: ChineseFrame
     features: Features
+    twins: tuple[tuple[str, str], ...] = ()
 
 
-def choose(text: ChineseText, frames: Sequence[ChineseFrame], weights: Weights) -> ChineseChoice:
+def choose(text: ChineseText, frames: Sequence[ChineseFrame], weights: Weights, twins: TwinNames = NO_TWINS) -> ChineseChoice:
+    """The likeliest frame. twins: intents of other worlds that do the same, which are no rivals."""
     scores = np.array([sum(weights["frame"].get(name, 0.0) * value for name, value in each.features.items()) for each in frames])
     order = np.argsort(-scores, kind="stable")
     winner = frames[order[0]]
-    margin = float(scores[order[0]] - scores[order[1]]) if len(order) > 1 else _MOST_MARGIN
+    same = twins.get(winner.intent.key, ())
+    rivals = [number for number in order[1:] if frames[number].intent.key not in same]
+    margin = float(scores[order[0]] - scores[rivals[0]]) if rivals else _MOST_MARGIN
     probabilities = [each.probability for each in winner.filled]
     names = [each.probability for each in winner.filled if each.span.kind == "name"]
     length = max(1, sum(not nothing for nothing in said_nothing(text.plain)))
@@ -162,7 +169,7 @@ def choose(text: ChineseText, frames: Sequence[ChineseFrame], weights: Weights) 
         "foreign_runs": float(min(len(winner.foreign), 5)),
         "score": float(scores[order[0]]) / 10,
     }
-    return ChineseChoice(winner, features)
+    return ChineseChoice(winner, features, tuple(same))
 
 
 def confidence(features: Features, weights: Weights) -> float:

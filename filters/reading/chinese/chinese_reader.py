@@ -8,7 +8,17 @@ from functools import cache
 from importlib.resources import files
 
 from filters.reading.chinese.chinese_compiled import ChineseWorld
-from filters.reading.chinese.chinese_frames import ChineseChoice, ChineseFinder, ChineseFrame, ChineseText, Weights, choose, confidence
+from filters.reading.chinese.chinese_frames import (
+    NO_TWINS,
+    ChineseChoice,
+    ChineseFinder,
+    ChineseFrame,
+    ChineseText,
+    TwinNames,
+    Weights,
+    choose,
+    confidence,
+)
 from filters.reading.chinese.chinese_slots import ChineseFilled
 from filters.reading.declaration import ReadableWorld
 from filters.reading.readings import PossibleFrame, Reading, ReadValue
@@ -23,7 +33,7 @@ def shipped_weights() -> Weights:
 
 
 class ChineseReader:
-    """Reads Chinese requests in some worlds; arguments as of `Reader`."""
+    """Reads Chinese requests in some worlds; arguments as of `Reader`. twins: intents of two worlds that do the same."""
 
     def __init__(
         self,
@@ -32,7 +42,9 @@ class ChineseReader:
         weights: Weights | None = None,
         embed: Encode = encode,
         id_patterns: Sequence[str] = (),
+        twins: TwinNames = NO_TWINS,
     ) -> None:
+        self._twins = twins
         self.weights = shipped_weights() if weights is None else weights
         self._embed = embed
         self._finder = ChineseFinder([ChineseWorld(world, tuple(id_patterns)) for world in worlds], embed)
@@ -44,7 +56,7 @@ class ChineseReader:
     def choices(self, texts: Sequence[str]) -> list[ChineseChoice]:
         """The likeliest frame of each text with its features, to fit weights or to look at."""
         documents = [ChineseText(text) for text in texts]
-        return [choose(*each, self.weights) for each in zip(documents, self._frames(documents), strict=True)]
+        return [choose(*each, self.weights, self._twins) for each in zip(documents, self._frames(documents), strict=True)]
 
     def candidates(self, texts: Sequence[str]) -> list[list[ChineseFrame]]:
         """The likeliest frames of each text."""
@@ -63,7 +75,7 @@ class ChineseReader:
 def reading_of(choice: ChineseChoice, trust: float) -> Reading:
     frame = choice.frame
     values = tuple(map(_value, frame.filled))
-    return Reading(frame.intent.world.world.name, frame.intent.intent.name, values, trust, frame.foreign, frame.unread)
+    return Reading(*frame.intent.key, values, trust, frame.foreign, frame.unread, choice.twins)
 
 
 def _value(filled: ChineseFilled) -> ReadValue:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
+from filters.grounding.ground_model import GroundConfig
 from filters.reading.complete import draw_missing
-from filters.reading.log.log_reader import LogReading, are_sure, best_texts, gate_of, read_chunk, sample_texts, teach_gate
+from filters.reading.log.log_reader import LogReading, are_sure, best_texts, gate_of, read_chunk, reader_of, sample_texts, teach_gate
 from filters.reading.of_world import requests_of
 from storage.records import Frame
 from synth.text.claims import has_chinese
 from synth.worlds import WORLDS as ALL_WORLDS
+from synth.worlds.declarative.compile import compile_spec
+from synth.worlds.declarative.language.yaml_text import parse_text
+from synth.writing.new_spec import new_spec
 
 WORLDS = ("hotel",)
 HOTEL_REQUESTS = [text for texts in requests_of(ALL_WORLDS["hotel"]) for text in texts]
@@ -139,3 +144,40 @@ def test_identifiers_of_the_users_own_stand_for_those_that_the_world_has() -> No
     assert unknown.frame.slots["reservation"] != "b9999" and "b9999" not in unknown.text
     (without,) = read_chunk(texts[:1], WORLDS)
     assert without.frame is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Cancel reservation b012 and extend reservation b013 by 2 nights",
+        "extend reservation b012 by 2 nights and change its arrival to May 20",
+        "check in reservation b012 then book me a taxi",
+        "取消预订b012，再帮我把预订b013延长2晚",
+        "把预订b012延长2晚然后帮我叫个出租车",
+    ],
+)
+def test_several_wishes_in_one_message_are_refused(text: str) -> None:
+    [several] = read_chunk([text], ("hotel",))
+    assert several.frame is None or several.confidence < GroundConfig().min_precision
+
+
+def test_a_single_wish_is_not_refused() -> None:
+    for text in ("Please cancel reservation b012", "请把预订b012延长2晚"):
+        [one] = read_chunk([text], ("hotel",))
+        assert one.frame is not None and one.confidence >= GroundConfig().min_precision
+
+
+@pytest.fixture(scope="module")
+def inn() -> Iterator[str]:
+    """A copy of the hotel under another name."""
+    world = compile_spec(parse_text(new_spec(("en", "zh"), "hotel", Path("inn.yaml"))))
+    ALL_WORLDS.register(world)
+    yield world.name
+    ALL_WORLDS.forget(world.name)
+
+
+@pytest.mark.parametrize("text", ["please cancel reservation b012", "请把预订b012延长2晚"])
+def test_twin_worlds_do_not_lower_the_confidence_in_either(inn: str, text: str) -> None:
+    [alone], [both] = (reader_of(worlds).read([text]) for worlds in (("hotel",), ("hotel", inn)))
+    assert {both.world, *(world for world, _ in both.twins)} == {"hotel", inn}
+    assert both.intent == alone.intent and both.confidence > 0.9 * alone.confidence
