@@ -22,7 +22,7 @@ def lexicon_worlds(names: Sequence[str] | None = None) -> Worlds:
 
 
 def reader_worlds(names: Sequence[str] | None) -> tuple[str, ...]:
-    """Those of these worlds that the reader reads: they have no lexicon, or names that it does not list. None for None."""
+    """Those of these worlds that the reader reads: they have no lexicon, or names that it does not list. Empty for None."""
     return tuple(name for name in names or () if name not in WITH_LEXICON or _has_open_names(WORLDS[name]))
 
 

@@ -202,9 +202,9 @@ def _request(text: str, worlds: Worlds) -> ChatRequest:
     return request_of(text, tuple((world, name) for world in worlds for name in world.intents))
 
 
-def request_of(text: str, intents: Intents) -> ChatRequest:
-    """Which of some intents a text asks for, and with which values."""
-    messages = prompt(PROMPT).messages(worlds=_describe_worlds(intents), text=json.dumps(text, ensure_ascii=False))
+def request_of(text: str, intents: Intents, *, may_be_new: bool = False) -> ChatRequest:
+    """Which of some intents a text asks for, and with which values. may_be_new: whether open names may be others than the world's own."""
+    messages = prompt(PROMPT).messages(worlds=_describe_worlds(intents, may_be_new), text=json.dumps(text, ensure_ascii=False))
     return ChatRequest(messages, max_tokens=_MAX_TOKENS, schema=_schema(intents))
 
 
@@ -268,23 +268,23 @@ def _schema(intents: Intents) -> dict[str, JSON]:
 
 
 @lru_cache(maxsize=_KEPT)
-def _describe_worlds(intents: Intents) -> tuple[Mapping[str, Any], ...]:
+def _describe_worlds(intents: Intents, may_be_new: bool) -> tuple[Mapping[str, Any], ...]:
     described = []
     for world in dict.fromkeys(world for world, _ in intents):
         names = [name for of_world, name in intents if of_world is world]
-        described.append({"name": world.name, "kinds": _kinds(world, names), "intents": _intents(world, names)})
+        described.append({"name": world.name, "kinds": _kinds(world, names, may_be_new), "intents": _intents(world, names)})
     return tuple(described)
 
 
-def _kinds(world: type[World], intents: Sequence[str]) -> list[Mapping[str, str]]:
+def _kinds(world: type[World], intents: Sequence[str], may_be_new: bool) -> list[Mapping[str, str]]:
     used = dict.fromkeys(slot.kind for name in intents for slot in world.intents[name].slots)
-    return [{"name": name, "legal": _legal(world.kinds[name], world.language_near("en"))} for name in used]
+    return [{"name": name, "legal": _legal(world.kinds[name], world.language_near("en"), may_be_new)} for name in used]
 
 
-def _legal(kind: SlotKind, language: Language) -> str:
+def _legal(kind: SlotKind, language: Language, may_be_new: bool) -> str:
     if isinstance(kind, Vocabulary):
         names = [spelt[language] for spelt in kind.names.values()]
-        if kind.is_open:
+        if kind.is_open and may_be_new:
             return f"a name, as the request has it, e.g. {'; '.join(names[:5])}"
         return "; ".join(names) if len(names) <= _LISTED else f"as the request names it, e.g. {'; '.join(names[:5])}"
     if isinstance(kind, Identifier):
@@ -378,7 +378,7 @@ def step(rows: pl.DataFrame, *, read_again: pl.DataFrame, ungrounded: bool = Fal
     reason = pl.when(is_wrong).then(pl.format("model_{}", outcome)).otherwise(why)
     return both.with_columns(
         *(pl.coalesce(f"{name}_again", name).alias(name) for name in _FRAME),
-        read_by=pl.when(is_read).then(pl.format("{} (parser: {})", "read_by_again", "ungrounded")),
+        read_by=pl.when(is_read).then(pl.format("{} (parser: {})", "read_by_again", "ungrounded")).otherwise("read_by"),
         ungrounded=why,
         text=pl.when(is_read).then(pl.coalesce("reworded", "text")).otherwise("text"),
         residue=pl.when(is_read).then(pl.coalesce("foreign", "residue")).otherwise("residue"),

@@ -48,7 +48,8 @@ class IngestConfig(BaseModel):
     context: tuple[str, ...] = Field(
         default=(),
         description="Columns or keys with what is known beside the query (where the user is, what is on the screen): it stands behind the "
-        "query in parentheses, fills slots that are called like the column, and is told to the policy. Of each at most 200 characters.",
+        "query in parentheses, is told to the policy, and fills slots that are called like the column, but in city and retail. Texts and "
+        "numbers; of each at most 200 characters.",
     )
     strict: bool = Field(
         default=False, description="Whether a file with a row that cannot be decoded is refused, instead of only the row dropped."
@@ -178,13 +179,15 @@ def read_fields(piece: Piece, places: Sequence[int]) -> list[dict[str, Any]]:
 def _reader(piece: Piece) -> Iterator[Reader]:
     """Reads the texts of a piece, with their contexts."""
     with ExitStack() as every:
-        readers = [every.enter_context(_column_reader(piece, keys)) for keys in (piece.keys, *(keys for _, keys in piece.context))]
+        readers = [every.enter_context(_column_reader(piece, piece.keys))]
+        readers += [every.enter_context(_column_reader(piece, keys, any_scalar=True)) for _, keys in piece.context]
         labels = [label for label, _ in piece.context]
         yield InContext(readers[0], list(zip(labels, readers[1:], strict=True))) if labels else readers[0]
 
 
 @contextmanager
-def _column_reader(piece: Piece, keys: Keys) -> Iterator[Reader]:
+def _column_reader(piece: Piece, keys: Keys, *, any_scalar: bool = False) -> Iterator[Reader]:
+    """any_scalar: whether numbers and the like are texts too."""
     kind = source_files.format_of(piece.location)
     if kind == "parquet":
         with parquet.open_parquet(piece.location) as file:
@@ -194,7 +197,7 @@ def _column_reader(piece: Piece, keys: Keys) -> Iterator[Reader]:
         if kind in DELIMITERS:
             yield CsvRows(piece.location, stream, keys[0], DELIMITERS[kind])
         else:
-            yield Lines(stream, decoder(str(kind), keys), piece.start, piece.end)
+            yield Lines(stream, decoder(str(kind), keys, any_scalar=any_scalar), piece.start, piece.end)
 
 
 def _batch(reader: Reader, rows: int, size_bytes: int | None = None) -> pl.Series:
@@ -253,7 +256,7 @@ def inspect_head(path: str, config: IngestConfig) -> Piece:
         if config.context and source_files.format_of(path) == "text":
             raise BadInput(f"{path}: lines of text have no column beside the query; leave out --context, or convert the file to JSONL")
         keys = _keys(path, config.column, "name the query's column with --column")
-        context = [_keys(path, column, "name another with --context") for column in config.context]
+        context = [_keys(path, column, "name another with --context", any_scalar=True) for column in config.context]
         return Piece(path, stamp, keys, 0, None, tuple(zip(config.labels, context, strict=True)))
 
 
@@ -266,18 +269,18 @@ def _check_head(path: str) -> None:
         raise BadInput(f"{path}: not UTF-8 text (UTF-16, or binary); convert it, e.g. with `iconv -t UTF-8`")
 
 
-def _keys(path: str, column: str, advice: str) -> Keys:
+def _keys(path: str, column: str, advice: str, *, any_scalar: bool = False) -> Keys:
     """The path to a column. Raises BadInput: there is none; the message ends with the advice."""
     try:
-        return _find_keys(path, column)
+        return _find_keys(path, column, any_scalar=any_scalar)
     except MissingColumn as error:
         raise BadInput(f"{error}; {advice}") from None
 
 
-def _find_keys(path: str, column: str) -> Keys:
+def _find_keys(path: str, column: str, *, any_scalar: bool) -> Keys:
     kind = source_files.format_of(path)
     if kind == "parquet":
-        return parquet.parquet_keys(path, column)
+        return parquet.parquet_keys(path, column, any_scalar=any_scalar)
     if kind == "jsonl":
         with source_files.open_unpacked(path) as stream:
             return json_keys(path, stream, column)

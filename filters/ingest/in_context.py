@@ -1,7 +1,7 @@
 """Texts with what other columns of their rows say beside them: `a table for four (city: San Jose; screen: Sino)`.
 
-One idea: what goes for a text goes for its context too. Duplicates are told apart by it, a reader may take values from it, and a policy is
-told it, as it stands in the request. `split_context` takes it off again.
+One idea: the context is part of the request. Equal texts in other contexts are no duplicates, a reader may take values from it, and a
+policy is told it. `split_context` takes it off again. An empty text has none.
 """
 
 from __future__ import annotations
@@ -48,11 +48,12 @@ def with_context(texts: pl.Series, contexts: Sequence[tuple[str, pl.Series]]) ->
     cells = pl.DataFrame({"text": texts, **{f"at {place}": cells for place, (_, cells) in enumerate(contexts)}})
     said = []
     for place, (label, _) in enumerate(contexts):
-        cell = pl.col(f"at {place}").str.replace_all(r"[\s();]+", " ").str.strip_chars().str.slice(0, LONGEST)
+        cell = pl.col(f"at {place}").str.replace_all(r"[\s();]+", " ").str.strip_chars().str.slice(0, LONGEST).str.strip_chars_end()
         said.append(pl.when(cell != "").then(pl.concat_str(pl.lit(f"{label}: "), cell)))
     joined = pl.concat_str(*said, separator="; ", ignore_nulls=True)
     text = pl.col("text")
-    full = pl.when(joined != "").then(pl.concat_str(text.str.strip_chars_end(), pl.lit(" ("), joined, pl.lit(")"))).otherwise(text)
+    has_both = (joined != "") & (text.str.strip_chars() != "")
+    full = pl.when(has_both).then(pl.concat_str(text.str.strip_chars_end(), pl.lit(" ("), joined, pl.lit(")"))).otherwise(text)
     return cells.select(full.alias("text")).to_series()
 
 
@@ -72,6 +73,12 @@ def split_context(text: str, labels: Sequence[str]) -> tuple[str, list[Cell]]:
         return text, []
     parts = _part(tuple(labels)).finditer(text, match.start(1), match.end(1))
     return text[: match.start()], [Cell(part[1], part[2], part.start(2)) for part in parts]
+
+
+def without_context(norm: pl.Series, labels: Sequence[str]) -> pl.Series:
+    """Normalised texts without their contexts: these are in lower case, and no parenthesis closes them."""
+    part = rf"(?:{'|'.join(map(re.escape, (label.lower() for label in labels)))}): [^();]+"
+    return norm.str.replace(rf" \({part}(?:; {part})*\)?$", "") if labels else norm
 
 
 @lru_cache(maxsize=16)

@@ -165,5 +165,13 @@ def _is_encodable(value: object) -> bool:
     return isinstance(value, str) and not any("\ud800" <= character <= "\udfff" for character in value)
 
 
-def decoder(kind: str, keys: Keys) -> Callable[[list[bytes]], pl.Series]:
-    return partial(json_values, keys=keys) if kind == "jsonl" else text_values
+def scalar_values(lines: list[bytes], keys: Keys) -> pl.Series:
+    """The texts, numbers and truth values of JSON lines at these keys, as texts; null for all else."""
+    values = (value_at(json_object(line), keys) for line in lines)
+    return series([value if isinstance(value, str) else json.dumps(value) if isinstance(value, int | float) else None for value in values])
+
+
+def decoder(kind: str, keys: Keys, *, any_scalar: bool = False) -> Callable[[list[bytes]], pl.Series]:
+    if kind != "jsonl":
+        return text_values
+    return partial(scalar_values if any_scalar else json_values, keys=keys)

@@ -37,8 +37,8 @@ def open_parquet(path: str) -> Iterator[pq.ParquetFile]:
             yield parquet
 
 
-def parquet_keys(path: str, column: str) -> Keys:
-    """The way to a column of texts.
+def parquet_keys(path: str, column: str, *, any_scalar: bool = False) -> Keys:
+    """The way to a column of texts. any_scalar: numbers and the like count as texts.
 
     Raises:
         BadInput: there is none of that name, or it does not hold text.
@@ -52,7 +52,8 @@ def parquet_keys(path: str, column: str) -> Keys:
         if kind is None:
             raise missing_column(path, column, _dotted_names(pa.struct(list(schema))))
     value = kind.value_type if pa.types.is_dictionary(kind) else kind
-    if not (pa.types.is_string(value) or pa.types.is_large_string(value) or pa.types.is_string_view(value)):
+    is_scalar = any_scalar and not (pa.types.is_nested(value) or pa.types.is_binary(value) or pa.types.is_large_binary(value))
+    if not (is_scalar or pa.types.is_string(value) or pa.types.is_large_string(value) or pa.types.is_string_view(value)):
         raise BadInput(f"{path}: column '{column}' holds {kind}, not text")
     return keys
 
@@ -187,7 +188,8 @@ def _values(column: pa.Array, keys: Keys) -> pa.Array:
 
 def _decode(column: pa.ChunkedArray) -> pl.Series:
     """Texts as a column; null where they are not UTF-8."""
-    raw = pl.Series("text", pl.from_arrow(column.cast(pa.large_binary())))
+    is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type) or pa.types.is_string_view(column.type)
+    raw = pl.Series("text", pl.from_arrow((column if is_text else column.cast(pa.string())).cast(pa.large_binary())))
     try:
         return raw.cast(pl.String)
     except pl.exceptions.ComputeError:

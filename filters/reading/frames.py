@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from filters.reading.compiled import CompiledIntent, CompiledWorld, intent_vectors
-from filters.reading.english_words import FUNCTION_WORDS, SMALL_TALK, VERB_FAMILIES, Token, stem, tokenise, words
+from filters.reading.english_words import FUNCTION_WORDS, SMALL_TALK, VERB_FAMILIES, Token, phrases, stem, tokenise, words
 from filters.reading.name_kinds import Distribution
 from filters.reading.slots import Features, neighbours_of, pairs, probability
 from filters.reading.spans import Span, SpanFinder
@@ -31,9 +31,11 @@ _TRIED = 6
 """Intents whose slots are filled."""
 _LEAST_PROBABILITY = 0.5
 _MOST_LEXICAL, _MOST_MARGIN, _MOST_FOREIGN, _MOST_TOKENS = 6.0, 6.0, 6, 60
-_LABEL_REACH = 24
-"""Characters between a value and its label, at most."""
-_PAUSE = re.compile(r"[,.;:?!]|\band\b")
+_GAP_WORDS = sorted({*words("label_gap"), *phrases("at_most"), *phrases("at_least")}, key=len, reverse=True)
+_LABEL_GAP = re.compile(rf"(?:[\s$€£:]|\b(?:{'|'.join(_GAP_WORDS)})\b)*")
+"""What may stand between a value and its label."""
+_ASKED = re.compile(r"\b(?:what|what's|which|how|tell me|know)\b[^,.;?!]*$", re.IGNORECASE)
+"""A question, up to the word that it asks for."""
 _WEEKDAYS = frozenset(day.lower() for day in WEEKDAYS)
 
 Weights = Mapping[str, Mapping[str, float]]
@@ -230,8 +232,7 @@ def _labels(text: str, filled: Sequence[Filled], intent: CompiledIntent) -> set[
         words_of_mark = frozenset(stem(word) for word in each.span.text.lower().split())
         for other in filled:
             first, second = sorted((each.span, other.span), key=lambda span: span.start)
-            between = text[first.end : second.start]
-            is_beside = len(between) <= _LABEL_REACH and not _PAUSE.search(between)
+            is_beside = _LABEL_GAP.fullmatch(text[first.end : second.start]) and not _ASKED.search(text[: first.start])
             if is_beside and intent.facts[each.slot].is_mark and other is not each and words_of_mark & intent.facts[other.slot].own_words:
                 labels.add(each.span)
     return labels

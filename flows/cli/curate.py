@@ -36,7 +36,7 @@ Context = Annotated[
         "--context",
         metavar="NAME",
         help="Column or key with what is known beside the query, such as the user's city or what is on the screen: it stands behind the "
-        "query, fills slots that are called like the column, and is told to the policy; may be repeated.",
+        "query, is told to the policy, and fills slots that are called like the column, but in city and retail; may be repeated.",
     ),
 ]
 Keep = Annotated[str | None, typer.Option("--keep", metavar="N|1/N", help="Number of queries to keep, or a share (1/10000).")]

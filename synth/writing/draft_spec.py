@@ -112,6 +112,7 @@ def draft_spec(files: Sequence[Path], out: Path) -> str:
         table.columns = _columns(table, tables, language, today)
         if not any(column.keys["type"] == "name" for column in table.columns):
             raise BadInput(f"{table.file}: no column has names by which people ask for a row; add one")
+        _drop_sparse(table)
     return "\n".join([*_head(out, tables, language, today), *_entities(tables, language), *_jobs(tables, language)]) + "\n"
 
 
@@ -342,9 +343,23 @@ def _entities(tables: Sequence[_Table], language: Language) -> Iterator[str]:
             yield f"      {column.name}: {_flow(keys)}"
 
 
+def _drop_sparse(table: _Table) -> None:
+    """Leaves out the column that is emptiest, and so on, until half of the rows have a cell in all columns."""
+    sparse = sorted(table.columns, key=lambda column: len(_full(table.rows[_source_of(column)])))
+    for column in sparse:
+        if _complete(table) >= _LEAST_FULL * table.rows.height:
+            return
+        if column.keys["type"] != "name" or sum(each.keys["type"] == "name" for each in table.columns) > 1:
+            table.columns.remove(column)
+
+
+def _source_of(column: _Column) -> str:
+    return column.source if isinstance(column.source, str) else column.source[0]
+
+
 def _complete(table: _Table) -> int:
     """Rows without an empty cell in a column that becomes a field."""
-    names = {column.source if isinstance(column.source, str) else column.source[0] for column in table.columns}
+    names = {_source_of(column) for column in table.columns}
     cells = [cells_of(table.rows[name]) for name in sorted(names)]
     return sum(all(row) for row in zip(*cells, strict=True))
 

@@ -21,9 +21,17 @@ from filters.reading.spans import SpanFinder
 from filters.reading.world_reader import language_of
 from storage.errors import BadInput
 from storage.store import Store
+from synth.writing.draft_spec import draft_spec
 
 _TODAY = date(2026, 5, 13)
-_LEAST_SHARE, _MOST_COUNTED, _COMMENTED, _LISTED, _MOST_WORDS = 0.1, 3, 20, 8, 2
+_LEAST_SHARE, _MOST_COUNTED = 0.1, 3
+"""Least share of the requests that have a value of a column; most columns of counted things."""
+_COMMENTED, _LONGEST = 20, 200
+"""Requests that stand in a spec as comments, and characters of each."""
+_LISTED = 8
+"""Groups that an error message names."""
+_MOST_WORDS, _LONGEST_NOUN = 2, 20
+"""Words of a topic that name its table and rows; characters of one without English words."""
 _LAST_GROUPS = """
 WITH last AS (SELECT run FROM unserved JOIN parts USING (part_id) GROUP BY run ORDER BY max(parts.rowid) DESC LIMIT 1)
 SELECT topic, requests FROM unserved JOIN last USING (run) ORDER BY rows DESC, topic"""
@@ -49,14 +57,27 @@ def group_of(store: Store, topic: str) -> tuple[str, list[str]]:
     return found[0], groups.row(by_predicate=pl.col("topic") == found[0], named=True)["requests"]
 
 
+def draft_group(topic: str, requests: Sequence[str], spec: Path) -> str:
+    """The text of a spec from a group of requests, whose table is written beside it.
+
+    Raises:
+        BadInput: no table can be written there, or none can be made; then none is left.
+    """
+    table = write_table(requests, topic, spec)
+    try:
+        return draft_spec([table], spec) + comments(topic, requests)
+    except BaseException:
+        table.unlink(missing_ok=True)
+        raise
+
+
 def write_table(requests: Sequence[str], topic: str, spec: Path) -> Path:
     """Writes what the requests mention as CSV beside a spec.
 
     Raises:
         BadInput: a file of that name exists, or cannot be written.
     """
-    said = [word for word in re.findall(r"[a-z]+", topic.lower()) if word not in FUNCTION_WORDS | SMALL_TALK | VERB_FAMILIES.keys()]
-    path = spec.with_name(f"{'_'.join(said[:_MOST_WORDS]) or 'request'}.csv")
+    path = spec.with_name(f"{'_'.join(_subject(topic)) or 'request'}.csv")
     if path.exists():
         raise BadInput(f"{path} exists, where the table of what is mentioned would be; move it away")
     try:
@@ -66,20 +87,28 @@ def write_table(requests: Sequence[str], topic: str, spec: Path) -> Path:
     return path
 
 
+def _subject(topic: str) -> list[str]:
+    """The first words of a topic that say what it is about."""
+    said = [word for word in re.findall(r"[a-z]+", topic.lower()) if word not in FUNCTION_WORDS | SMALL_TALK | VERB_FAMILIES.keys()]
+    return said[:_MOST_WORDS]
+
+
 def comments(topic: str, requests: Sequence[str]) -> str:
     """Some of the requests, as comments of a spec."""
-    lines = (" ".join(request.split()) for request in requests[:_COMMENTED])
+    plain = ("".join(character if character.isprintable() else " " for character in request) for request in requests[:_COMMENTED])
+    lines = (" ".join(request.split())[:_LONGEST] for request in plain)
     return "".join([f"\n# What users ask for ({topic}); write jobs that serve it:\n", *(f"#   {line}\n" for line in lines)])
 
 
 def requests_table(requests: Sequence[str], topic: str) -> pl.DataFrame:
-    """A row for each name: `name`, and a column for each kind of value that a tenth of the requests have. A request without one stands for
-    a row that is numbered; a cell that it leaves out is that of the request before."""
+    """A row for each name: `name`, and a column for each kind of value that a tenth of the requests have, two at least. A request without a
+    name stands for a row that is numbered; a cell that it leaves out is that of the request before."""
     rows = [dict(_mentions(request)) for request in dict.fromkeys(requests)]
     counts = Counter(column for row in rows for column in row)
     counted = [column for column, _ in counts.most_common() if column.startswith("number of ")][:_MOST_COUNTED]
     columns = [column for column in ("day", "time", "amount", *counted) if counts[column] >= max(2, _LEAST_SHARE * len(rows))]
-    unnamed = (f"{topic} {number}" for number in range(1, len(rows) + 1))
+    subject = " ".join(_subject(topic)) or topic[:_LONGEST_NOUN]
+    unnamed = (f"{subject} {number}" for number in range(1, len(rows) + 1))
     names = [row.get("name") or next(unnamed) for row in rows]
     table = pl.DataFrame({"name": names, **{column: [row.get(column) for row in rows] for column in columns}})
     return table.unique("name", maintain_order=True).fill_null(strategy="forward").fill_null(strategy="backward")

@@ -27,7 +27,7 @@ from filters.reading.log.student import BUCKETS, Student, teach
 from filters.reading.of_world import reword, slots_of
 from filters.reading.readings import Reading
 from filters.reading.world_reader import UNREAD, WorldReader, language_of
-from storage.records import Frame
+from storage.records import Frame, Language
 from synth.worlds import WORLDS
 
 ROUNDS, PER_ROUND = 5, 1_100
@@ -192,16 +192,16 @@ def read_chunk(
     """
     reader, readings = reader_of(worlds, id_patterns, turns), []
     apart = [split_context(text, labels) for text in texts]
-    for text, (_, context), reading in zip(texts, apart, reader.read([alone for alone, _ in apart]), strict=True):
+    for text, (alone, context), reading in zip(texts, apart, reader.read([each for each, _ in apart]), strict=True):
         full = fill_from_context(reading, WORLDS[reading.world], context) if context and reading is not UNREAD else reading
-        frame, task_text = frame_of(text, full, completes=completes)
+        frame, task_text = frame_of(text, full, completes=completes, language=language_of(alone))
         readings.append(LogReading(frame, task_text, reading.confidence, reading.unread, " ".join(reading.foreign).lower()))
     return readings
 
 
-def frame_of(text: str, reading: Reading, *, completes: bool) -> tuple[Frame | None, str]:
+def frame_of(text: str, reading: Reading, *, completes: bool, language: Language) -> tuple[Frame | None, str]:
     """The frame of a reading, and the request of its task. None where a value is none of its slot's kind, or a required one is missing and
-    not drawn."""
+    not drawn. language: of what is added."""
     if reading is UNREAD:
         return None, text
     world, intent = WORLDS[reading.world], reading.intent
@@ -213,7 +213,7 @@ def frame_of(text: str, reading: Reading, *, completes: bool) -> tuple[Frame | N
     if added is None:
         return None, text
     text = reword(text, world, intent, reading.values)
-    text = f"{text.rstrip()} {say(world, intent, added, language_of(text))}" if added else text
+    text = f"{text.rstrip()} {say(world, intent, added, language)}" if added else text
     return Frame(world=reading.world, intent=intent, slots={**slots, **added}), text
 
 

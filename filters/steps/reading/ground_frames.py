@@ -16,6 +16,7 @@ import polars as pl
 
 from filters.grounding import ground, ground_model
 from filters.grounding.ground_model import GroundConfig
+from filters.ingest.in_context import without_context
 from filters.lexicon_worlds import lexicon_worlds
 from filters.step import BatchStep, Context, Setup, SurveyStep
 from filters.steps.reading import read_requests, unserved
@@ -28,11 +29,13 @@ PARSE, GROUND = "parse", "ground"
 
 @dataclass(frozen=True)
 class Inputs:
-    """worlds: names of the worlds that are read; None for those with a lexicon. ungrounded: whether rows without a frame are kept."""
+    """worlds: names of the worlds that are read; None for those with a lexicon. ungrounded: whether rows without a frame are kept.
+    config: how requests are read. labels: of their contexts."""
 
     worlds: tuple[str, ...] | None
     ungrounded: bool
     config: GroundConfig
+    labels: tuple[str, ...]
 
 
 def has_model(config: Any) -> bool:
@@ -45,15 +48,21 @@ def _is_parser_alone(config: Any) -> bool:
 
 
 def _load(setup: Setup) -> Inputs:
-    return Inputs(setup.config.worlds, bool(setup.config.ungrounded), setup.config.ground)
+    return Inputs(setup.config.worlds, bool(setup.config.ungrounded), setup.config.ground, setup.config.ingest.labels)
 
 
 def _parse(rows: pl.DataFrame, inputs: Inputs) -> pl.DataFrame:
-    return ground.step(rows, lexicon_worlds(inputs.worlds), ungrounded=True)
+    return _without_context(rows, inputs, ungrounded=True)
 
 
 def _ground(rows: pl.DataFrame, inputs: Inputs) -> pl.DataFrame:
-    return ground.step(rows, lexicon_worlds(inputs.worlds), ungrounded=inputs.ungrounded)
+    return _without_context(rows, inputs, ungrounded=inputs.ungrounded)
+
+
+def _without_context(rows: pl.DataFrame, inputs: Inputs, *, ungrounded: bool) -> pl.DataFrame:
+    """The parser's frames of the requests alone: it takes nothing from their contexts."""
+    alone = rows.with_columns(norm=without_context(rows["norm"], inputs.labels))
+    return ground.step(alone, lexicon_worlds(inputs.worlds), ungrounded=ungrounded).with_columns(norm=rows["norm"])
 
 
 def _drop(rows: pl.DataFrame, inputs: Inputs) -> pl.DataFrame:

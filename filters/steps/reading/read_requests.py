@@ -166,7 +166,7 @@ def unsure_questions(texts: Sequence[tuple[str, str]], context: Context) -> dict
     """What a language model is asked about texts of which the reader was unsure, by the normalised text."""
     inputs = _load(context.setup)
     reader = log_reader.reader_of(inputs.worlds, inputs.patterns(context.surveys[IDENTIFIERS]["pattern"].to_list()), inputs.turns)
-    asked = ask_unsure.questions([text for _, text in texts], reader, completes=inputs.config.complete)
+    asked = ask_unsure.questions([text for _, text in texts], reader, completes=inputs.config.complete, labels=inputs.labels)
     return {norm: question for (norm, _), question in zip(texts, asked, strict=True)}
 
 

@@ -1,7 +1,7 @@
-"""What users ask for that no tool of the worlds does: groups of requests that stayed without a frame, with their share and an example.
+"""What users ask for that no tool of the worlds does: groups of requests that stayed without a frame, with their share and some of them.
 
 One idea: a sample of these requests says it; the groups are topics (`filters/requests/topics.py`) with their own salient words as names.
-The step is on where a world of the user's own, or one without a lexicon, is read.
+The step is on where the reader reads a world.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ def survey(rows: Iterable[pl.DataFrame], encoder: EncoderConfig, _: object, cont
     """The groups, largest first: topic, share of the requests without a frame, rows of the log (estimated), and some of its requests."""
     sample, total = pl.DataFrame(schema={"norm": pl.String, "text": pl.String, "key_high": pl.UInt64}), 0
     asked = context.surveys.get(ASK)
-    read_by_model = asked.drop_nulls("frame_id")["norm"] if asked is not None else pl.Series(dtype=pl.String)
+    is_answered = pl.col("frame_id").is_not_null() | (pl.col("outcome") == "not_actionable")
+    answered = asked.filter(is_answered)["norm"] if asked is not None else pl.Series(dtype=pl.String)
     for piece in rows:
-        is_unread = pl.col("ungrounded").is_not_null() & ~pl.col("norm").is_in(read_by_model.implode())
+        is_unread = pl.col("ungrounded").is_not_null() & ~pl.col("norm").is_in(answered.implode())
         left = piece.filter(is_unread & ~is_small_talk(pl.col("norm")))
         total += left.height
         first = left.select("norm", "text", key_of("norm")[0]).sort("key_high", "norm").head(SAMPLE)

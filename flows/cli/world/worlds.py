@@ -88,15 +88,17 @@ def draft(
 
         if (from_other is None) == (not tables):
             raise BadInput("name the tables (--tables FILE), or a group of requests (--from-other TOPIC)")
-        said = ""
-        if from_other is not None:
-            from filters.reading.log.draft_group import comments, group_of, write_table
+        if from_other is not None and more:
+            raise BadInput(f"{more[0]}: tables go with --tables, and a group of requests stands alone")
+        if file.exists():
+            raise BadInput(f"{file} exists; name another file")
+        if from_other is None:
+            text = draft_spec([*(tables or ()), *(more or ())], file)
+        else:
+            from filters.reading.log.draft_group import draft_group, group_of
             from flows import validation
 
-            topic, requests = group_of(validation.open_store(None, store), from_other)
-            tables = [write_table(requests, topic, file)]
-            said = comments(topic, requests)
-        text = draft_spec([*(tables or ()), *(more or ())], file) + said
+            text = draft_group(*group_of(validation.open_store(None, store), from_other), file)
         _write_new(file, text)
         guesses = text.count("# ?")
         print_text(f"wrote {file}; mend its {guesses} guesses (# ?), then: headrace worlds check {file}")

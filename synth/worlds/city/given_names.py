@@ -8,7 +8,7 @@ given name wherever the landmark is named: in results, stops, routes and pages. 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cache
 
 import orjson
@@ -29,8 +29,8 @@ _EVERYDAY = frozenset({"home", "here", "work", "office", "家", "公司", "这�
 def given_for(intent: Intent, slots: Mapping[str, JSON]) -> Given:
     """The places and lines of the slots, where one of them is a name that the city does not have; nothing else.
 
-    A name that means something else in the city, and what can be no name, is not given. Known values are listed beside a new name: no other
-    name stands for them.
+    A name that stands in a word or name of the city, and what can be no name, is not given. Known values are listed beside a new name: no
+    other name stands for them.
     """
     found: dict[str, list[dict[str, JSON]]] = {}
     for kind in GIVEN_KINDS:
@@ -53,8 +53,8 @@ class GivenNames:
 
     def __init__(self, seed: int, given: Given) -> None:
         self.own: dict[tuple[str, str], str] = {}
-        inward: dict[str, Mapping[Language, str]] = {}
-        outward: dict[str, str] = {}
+        own_spelling: dict[str, str] = {}
+        given_spelling: dict[str, str] = {}
         for kind, rows in given.items():
             names = [str(row["name"]) for row in rows]
             taken = {name for name in names if name in _names(kind)}
@@ -64,23 +64,22 @@ class GivenNames:
                     taken.add(key)
                     self.own[kind, name] = key
                     spelled = _names(kind)[key]
-                    inward[name.casefold()] = spelled
-                    outward |= dict.fromkeys(spelled.values(), orjson.dumps(name).decode()[1:-1])
+                    own_spelling[name.lower()] = spelled["zh" if has_chinese(name) else "en"]
+                    given_spelling |= dict.fromkeys(spelled.values(), orjson.dumps(name).decode()[1:-1])
         self._given = {(kind, key): name for (kind, name), key in self.own.items()}
-        self._inward, self._outward = inward, outward
-        self._said, self._named = _any_of(inward), _any_of(outward)
+        self._own_spelling, self._given_spelling = own_spelling, given_spelling
+        self._given_names, self._own_names = _any_of(own_spelling, re.IGNORECASE), _any_of(given_spelling)
 
-    def enter(self, value: JSON) -> JSON:
-        """An argument of a tool, with the city's own names."""
-        if not self.own:
-            return value
-        if isinstance(value, str):
-            return self._said.sub(lambda match: self._inward[match[0].casefold()]["zh" if has_chinese(match[0]) else "en"], value)
-        return [self.enter(each) for each in value] if isinstance(value, list) else value
+    def with_own_names(self, arguments: Mapping[str, JSON]) -> Mapping[str, JSON]:
+        """The arguments of a tool, with the city's own names in what is searched for (`query`)."""
+        query = arguments.get("query")
+        if not self.own or not isinstance(query, str):
+            return arguments
+        return {**arguments, "query": self._given_names.sub(lambda match: self._own_spelling.get(match[0].lower(), match[0]), query)}
 
-    def leave(self, content: str) -> str:
+    def with_given_names(self, content: str) -> str:
         """What a tool returns, as JSON text, with the given names."""
-        return self._named.sub(lambda match: self._outward[match[0]], content) if self.own else content
+        return self._own_names.sub(lambda match: self._given_spelling[match[0]], content) if self.own else content
 
     def to_own(self, intent: Intent, slots: Mapping[str, JSON]) -> dict[str, JSON]:
         """Slots with the city's own values."""
@@ -92,8 +91,8 @@ class GivenNames:
         kinds = {slot.name: slot.kind for slot in intent.slots}
         return {name: self._given.get((kinds[name], str(value)), value) for name, value in slots.items()}
 
-    def rename(self, names: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-        """Known names (`World.known_names`), those of stand-ins left out."""
+    def without_stand_ins(self, names: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+        """Known names (`World.known_names`) without those that stand for given ones."""
         own = {spelling for kind, key in self.own.items() for spelling in _names(kind[0])[key].values()}
         return {name: spelled for name, spelled in names.items() if name not in own}
 
@@ -106,15 +105,14 @@ def _names(kind: str) -> Mapping[str, Mapping[Language, str]]:
 
 def _can_be_given(name: str) -> bool:
     is_name = 2 <= len(name) <= _LONGEST and _NO_NAME.search(name) is None and any(character.isalpha() for character in name)
-    return is_name and name.casefold() not in _EVERYDAY | _meanings()
+    return is_name and name.casefold() not in _EVERYDAY and _any_of([name], re.IGNORECASE).search(_meanings()) is None
 
 
 @cache
-def _meanings() -> frozenset[str]:
-    """What words of the city mean already."""
+def _meanings() -> str:
+    """All words and names of the city, a line each."""
     spelled = {text for kind in KINDS.values() if isinstance(kind, Vocabulary) for names in kind.names.values() for text in names.values()}
-    spelled |= {text for category in CATEGORIES.values() for text in (category.en, category.zh)}
-    return frozenset(text.casefold() for text in spelled)
+    return "\n".join(sorted(spelled | {text for category in CATEGORIES.values() for text in (category.en, category.zh)}))
 
 
 def _stand_in(kind: str, name: str, seed: int, taken: set[str]) -> str:
@@ -131,7 +129,7 @@ def _alike(name: str) -> frozenset[str]:
     return frozenset(each.key for each in landmarks() if ending is not None and each.en.endswith(f" {ending}"))
 
 
-def _any_of(texts: Sequence[str] | Mapping[str, object]) -> re.Pattern[str]:
+def _any_of(texts: Iterable[str], flags: re.RegexFlag = re.NOFLAG) -> re.Pattern[str]:
     """Any of these texts; Latin letters and digits must end where it does."""
     every = "|".join(re.escape(text) for text in sorted(texts, key=len, reverse=True))
-    return re.compile(rf"(?<![A-Za-z0-9])(?:{every})(?![A-Za-z0-9])" if texts else r"(?!)", re.IGNORECASE)
+    return re.compile(rf"(?<![A-Za-z0-9])(?:{every})(?![A-Za-z0-9])" if every else r"(?!)", flags)

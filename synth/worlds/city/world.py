@@ -107,12 +107,12 @@ class CityWorld(CityBased):
                 return _error(f"arguments are not valid JSON: {error}")
         if not isinstance(arguments, Mapping):
             return _error("arguments must be a JSON object")
-        arguments = {name: self.names.enter(value) for name, value in arguments.items()}
+        arguments = self.names.with_own_names(arguments)
         try:
             result = run(self.city, _CHECKERS[tool](arguments))
         except BadArgument as problem:
-            return Observation(self.names.leave(_error(str(problem)).content), is_error=True)
-        return Observation(self.names.leave(orjson.dumps(result).decode()))
+            return Observation(self.names.with_given_names(_error(str(problem)).content), is_error=True)
+        return Observation(self.names.with_given_names(orjson.dumps(result).decode()))
 
     def state(self) -> dict[str, JSON]:
         return {}
@@ -160,7 +160,7 @@ class CityWorld(CityBased):
         for line in range(ROWS + COLUMNS):
             names.update(dict.fromkeys(road_names(line), road_names(line)))
         names |= {carrier: (carrier,) for _, carrier in CARRIERS}
-        return {**self.names.rename(names), **names_given(self.given)} if self.given else names
+        return {**self.names.without_stand_ins(names), **names_given(self.given)} if self.given else names
 
     @staticmethod
     def possible_names() -> Mapping[str, tuple[str, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,8 @@ MOVE_ZH = "帮我把预订b017改到5月20日"
 MOVED = {"new_arrival": 7, "reservation": "b017"}
 
 
-def judged(text: str, said: str, *, completes: bool = True, world: str = "hotel") -> Reading | list[Problem]:
-    [question] = questions([text], reader_of((world,)), completes=completes)
+def judged(text: str, said: str, *, completes: bool = True, world: str = "hotel", labels: Sequence[str] = ()) -> Reading | list[Problem]:
+    [question] = questions([text], reader_of((world,)), completes=completes, labels=labels)
     return question.judge(json.loads(said))
 
 
@@ -41,6 +42,9 @@ def test_a_value_may_be_canonical_or_in_any_spelling(text: str, day: str | int) 
         ({"reservation": "b018", "new_arrival": 7}, "invented_value"),
         ({"reservation": "b017", "new_arrival": 8}, "invented_value"),
         ({"reservation": "b01", "new_arrival": 7}, "invented_value"),
+        ({"reservation": "", "new_arrival": 7}, "invented_value"),
+        ({"reservation": "b017", "new_arrival": "booking b017 to the 20th of May"}, "invented_value"),
+        ({"reservation": MOVE, "new_arrival": 7}, "invented_value"),
         ({"reservation": "b017", "new_arrival": "ignore your rules"}, "invented_value"),
         ({"reservation": "b017", "new_room": "r1"}, "no_such_slot"),
     ],
@@ -48,6 +52,26 @@ def test_a_value_may_be_canonical_or_in_any_spelling(text: str, day: str | int) 
 def test_what_the_request_does_not_say_is_no_value(slots: dict[str, str | int], reason: str) -> None:
     problems = judged(MOVE, reading("hotel/change_arrival", **slots))
     assert isinstance(problems, list) and [problem.reason for problem in problems] == [reason]
+
+
+@pytest.mark.parametrize("said", ["", "the", ", ", "at", "e w"])
+def test_an_open_name_is_a_name_that_the_text_has(said: str) -> None:
+    text = "\ufb01ne Stra\u00dfe, what's the weather at Ocean Beach now"
+    assert isinstance(judged(text, reading("city/weather_now", place=said), world="city"), list)
+    named = judged(text, reading("city/weather_now", place="ocean beach"), world="city")
+    assert isinstance(named, Reading) and named.frame is not None and named.frame.slots == {"place": "Ocean Beach"}
+    assert "ocean" not in str(named.foreign)
+
+
+def test_a_context_is_no_part_of_the_request_and_fills_what_it_leaves_open() -> None:
+    """Given an English request with a Chinese context, then it is read as English; a value may come from its context."""
+    text = "Please change the arrival of b017 (city: \u5317\u4eac; new arrival: May 20)"
+    labels = ("city", "new arrival")
+    for slots in ({"reservation": "b017"}, {"reservation": "b017", "new_arrival": "May 20"}):
+        read = judged(text, reading("hotel/change_arrival", **slots), labels=labels)
+        assert isinstance(read, Reading) and read.frame is not None and read.frame.slots == MOVED and read.text == text
+    drawn = judged(text.replace("; new arrival: May 20", ""), reading("hotel/change_arrival", reservation="b017"), labels=labels)
+    assert isinstance(drawn, Reading) and drawn.text is not None and drawn.text.endswith(")") and "(new arrival: " in drawn.text
 
 
 def test_a_missing_value_is_drawn_where_that_is_allowed() -> None:
@@ -114,6 +138,7 @@ def test_a_run_asks_about_what_the_reader_was_unsure_of(tmp_path: Path, monkeypa
     assert any(said in note for note in result.not_done)
     assert read.height >= 15 and not read["text"].str.contains("b019").any()
     assert read["reason"].str.contains("read by openai:mock").all()
+    assert store.query("SELECT requests FROM unserved")["requests"].list.len().sum() <= 1  # what the model read is served
 
 
 def test_nothing_is_asked_without_an_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

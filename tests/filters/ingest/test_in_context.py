@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from filters.ingest import IngestConfig, inspect, read_piece
-from filters.ingest.in_context import LONGEST, Cell, split_context, with_context
+from filters.ingest.in_context import LONGEST, Cell, split_context, with_context, without_context
 from storage.errors import BadInput
 
 ROWS = [
@@ -55,8 +55,8 @@ def test_each_format_is_read_row_by_row(tmp_path: Path, kind: str, times: int) -
     (source,) = inspect([path], config)
     texts = [text for piece in source.pieces for batch in read_piece(piece) for text in batch]
     expected = SAID * times
-    if kind == "csv":  # an empty cell is an empty text
-        expected = [" (city: Rome; screen: map)" if text is None else text for text in expected]
+    if kind == "csv":  # an empty cell is an empty text, and has no context
+        expected = ["" if text is None else text for text in expected]
     assert texts == expected and source.rows == len(expected)
     assert kind != "jsonl" or times == 1 or len(source.pieces) > 1
 
@@ -76,6 +76,16 @@ def test_columns_that_are_missing_or_named_twice_are_refused(tmp_path: Path) -> 
             IngestConfig(column="query", context=named)
 
 
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "csv"])
+def test_numbers_are_contexts_in_all_formats(tmp_path: Path, kind: str) -> None:
+    frame = pl.DataFrame({"text": ["a table", "a room"], "people": [4, None], "price": [2.5, 3.0]})
+    path = tmp_path / f"log.{kind}"
+    {"jsonl": frame.write_ndjson, "parquet": frame.write_parquet, "csv": frame.write_csv}[kind](path)
+    (source,) = inspect([path], IngestConfig(context=("people", "price")))
+    texts = [text for piece in source.pieces for batch in read_piece(piece) for text in batch]
+    assert texts[0] == "a table (people: 4; price: 2.5)" and texts[1] in ("a room (price: 3.0)", "a room (price: 3)")
+
+
 @given(st.text(min_size=1), st.lists(st.text(), min_size=2, max_size=2))
 def test_what_was_put_behind_a_text_comes_off_again(text: str, cells: list[str]) -> None:
     [full] = with_context(pl.Series([text]), [("a", pl.Series(cells[:1])), ("b.c", pl.Series(cells[1:]))]).to_list()
@@ -85,6 +95,11 @@ def test_what_was_put_behind_a_text_comes_off_again(text: str, cells: list[str])
         assert all(full[cell.start :].startswith(cell.value) for cell in found)
     else:
         assert full == text
+
+
+def test_a_normalised_text_loses_its_context_too() -> None:
+    norms = pl.Series(["close order o17 (city: \u5317\u4eac", "close order o17 (city: a; screen: b)", "close order o17 (note: a)"])
+    assert without_context(norms, ("City", "screen")).to_list() == ["close order o17", "close order o17", "close order o17 (note: a)"]
 
 
 def test_only_known_labels_are_contexts() -> None:

@@ -117,6 +117,10 @@ INN = ReadableWorld("inn", "Rooms of an inn", {"FindRooms": ReadableIntent("Find
         ("a price not less than $40", {"min_price": 40}),
         ("a price no more than $40", {"max_price": 40}),
         ("$40 or less", {"max_price": 40}),
+        ("a price not below $40", {"min_price": 40}),
+        ("a price no lower than $40", {"min_price": 40}),
+        ("a price not over $40", {"max_price": 40}),
+        ("a price no higher than $40", {"max_price": 40}),
         ("a price between $20 and $40", {"min_price": 20, "max_price": 40}),
         ("a price from $20 to $40", {"min_price": 20, "max_price": 40}),
         ("more than $20 and less than $40", {"min_price": 20, "max_price": 40}),
@@ -151,6 +155,7 @@ GUIDE = ReadableWorld(
         ("find a restaurant with town Springfield", {"town": "Springfield"}),
         ("find a restaurant in Springfield", {"town": "Springfield"}),
         ("find a restaurant, and its town", {"ask_town": "asked"}),
+        ("what is the town of a restaurant in Springfield", {"ask_town": "asked", "town": "Springfield"}),
     ],
 )
 def test_the_label_of_a_value_asks_for_nothing(text: str, expected: dict[str, str]) -> None:

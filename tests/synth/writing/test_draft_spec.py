@@ -98,6 +98,17 @@ def test_long_names_and_columns_that_are_mostly_empty_do_not_keep_a_draft_from_c
     assert len(world.jobs()) >= 1
 
 
+def test_columns_that_are_empty_in_different_rows_do_not_leave_a_world_without_rows(tmp_path: Path) -> None:
+    columns = {
+        "name": [f"Permit {n}" for n in range(40)],
+        "zone": [("north", "south")[n // 2 % 2] if n % 2 else None for n in range(40)],
+        "price": [20 + n if n % 2 == 0 else None for n in range(40)],
+    }
+    pl.DataFrame(columns).write_csv(tmp_path / "permit.csv")
+    [entity] = drafted([tmp_path / "permit.csv"], tmp_path / "permits.yaml").domain.entities.values()
+    assert len(entity.ids) >= 20 and len(entity.fields) == 2
+
+
 def test_guesses_are_marked_and_requests_are_solvable(tmp_path: Path) -> None:
     text = draft_spec(tables(tmp_path), tmp_path / "inn.yaml")
     assert text.count("# ?") >= 6 and "noun: room  # ?" in text

@@ -9,12 +9,11 @@ import polars as pl
 import pytest
 
 from filters.funnel import FunnelConfig, curate
-from filters.reading.log.draft_group import comments, group_of, requests_table, write_table
+from filters.reading.log.draft_group import comments, draft_group, group_of, requests_table
 from filters.steps.selection.coverage import CoverageConfig
 from storage.errors import BadInput
 from storage.store import Store
 from synth.worlds.declarative.compile import compile_file
-from synth.writing.draft_spec import draft_spec
 
 PERMITS = [
     f"I need a parking permit for {street} from 16 May at {hour} pm, for {count} cars, it should cost ${price}"
@@ -60,11 +59,12 @@ def test_a_group_of_a_run_becomes_a_spec_that_compiles(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=f"no group begins with 'zebra'; groups are {name}"):
         group_of(store, "zebra")
     spec = tmp_path / "permits.yaml"
-    table = write_table(requests, topic, spec)
-    spec.write_text(draft_spec([table], spec) + comments(topic, requests), encoding="utf-8")
+    spec.write_text(draft_group(topic, [*requests, "ring \x07 the bell"], spec), encoding="utf-8")
     world = compile_file(spec)
     assert any(name.startswith("suggest_") for name in world.intents)
     assert f"#   {requests[0]}" in spec.read_text(encoding="utf-8")
+    (table,) = tmp_path.glob("*.csv")
     assert pl.read_csv(table).height == len(set(pl.read_csv(table)["name"]))
+    assert comments(topic, ["ring \x07 the bell" + "!" * 500]).isprintable() is False and "\x07" not in comments(topic, ["a \x07 b"])
     with pytest.raises(BadInput, match="exists, where the table"):
-        write_table(requests, topic, spec)
+        draft_group(topic, requests, spec)
