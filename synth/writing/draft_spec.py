@@ -32,6 +32,8 @@ _LONGEST_NAME, _LONGEST_KEY, _MOST_DAYS = 60, 40, 3650
 _NEARLY_ALL = 0.95
 _LEAST_FULL = 0.5
 """Least share of a column's cells that are not empty: of a field that a row lacks, the row is left out."""
+_LEAST_ROWS = 20
+"""Rows of an entity that suffice to leave all columns in."""
 _PRICES = re.compile(r"price|cost|fare|fee|rent|amount|budget|价|费|消费|票")
 _RATINGS = re.compile(r"rating|score|stars|评分|星级")
 _NAMES = re.compile(r"name|title|名称|名字|^名$")
@@ -344,10 +346,10 @@ def _entities(tables: Sequence[_Table], language: Language) -> Iterator[str]:
 
 
 def _drop_sparse(table: _Table) -> None:
-    """Leaves out the column that is emptiest, and so on, until half of the rows have a cell in all columns."""
+    """Leaves out the column that is emptiest, and so on, until `_LEAST_ROWS` rows, or half of them, have a cell in all columns."""
     sparse = sorted(table.columns, key=lambda column: len(_full(table.rows[_source_of(column)])))
     for column in sparse:
-        if _complete(table) >= _LEAST_FULL * table.rows.height:
+        if _complete(table) >= min(_LEAST_ROWS, table.rows.height / 2):
             return
         if column.keys["type"] != "name" or sum(each.keys["type"] == "name" for each in table.columns) > 1:
             table.columns.remove(column)
