@@ -47,9 +47,9 @@ class IngestConfig(BaseModel):
     column: str = Field(default="text", description="Column (Parquet, CSV) or key (JSONL) that holds the query; ignored for text files.")
     context: tuple[str, ...] = Field(
         default=(),
-        description="Columns or keys with what is known beside the query (where the user is, what is on the screen): it stands behind the "
-        "query in parentheses, is told to the policy, and fills slots that are called like the column, but in city and retail. Texts and "
-        "numbers; of each at most 200 characters.",
+        description="Columns or keys with what is known beside the query, such as the user's city: it stands behind the query in "
+        "parentheses, is told to the policy, and fills slots that are called like the column, but in city and retail; of each at most 200 "
+        "characters.",
     )
     strict: bool = Field(
         default=False, description="Whether a file with a row that cannot be decoded is refused, instead of only the row dropped."
