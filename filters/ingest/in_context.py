@@ -75,10 +75,10 @@ def split_context(text: str, labels: Sequence[str]) -> tuple[str, list[Cell]]:
     return text[: match.start()], [Cell(part[1], part[2], part.start(2)) for part in parts]
 
 
-def without_context(norm: pl.Series, labels: Sequence[str]) -> pl.Series:
-    """Normalised texts without their contexts: these are in lower case, and no parenthesis closes them."""
-    part = rf"(?:{'|'.join(map(re.escape, (label.lower() for label in labels)))}): [^();]+"
-    return norm.str.replace(rf" \({part}(?:; {part})*\)?$", "") if labels else norm
+def without_context(texts: pl.Series, labels: Sequence[str]) -> pl.Series:
+    """Texts without their contexts, normalised ones too: these are in lower case, and no parenthesis closes them."""
+    part = rf"(?:{'|'.join(map(re.escape, labels))}): [^();]+"
+    return texts.str.replace(rf"(?i) \({part}(?:; {part})*\)?$", "") if labels else texts
 
 
 @lru_cache(maxsize=16)

@@ -7,12 +7,14 @@ The step is on where the reader reads a world.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import polars as pl
 
 from filters.frames.hash_join import key_of
+from filters.ingest.in_context import without_context
 from filters.reading.log.log_reader import compact
 from filters.requests.greetings import is_small_talk
 from filters.requests.patterns import mask_values, patterns
@@ -29,7 +31,15 @@ _SHOWN, _LONGEST, _MOST_KEPT = 6, 90, 200
 SCHEMA: Mapping[str, Any] = {"topic": pl.String, "share": pl.Float64, "rows": pl.Int64, "requests": pl.List(pl.String)}
 
 
-def survey(rows: Iterable[pl.DataFrame], encoder: EncoderConfig, _: object, context: Context) -> pl.DataFrame:
+@dataclass(frozen=True)
+class Inputs:
+    """encoder: of the texts. labels: of their contexts, which say nothing of what is asked."""
+
+    encoder: EncoderConfig
+    labels: tuple[str, ...]
+
+
+def survey(rows: Iterable[pl.DataFrame], inputs: Inputs, _: object, context: Context) -> pl.DataFrame:
     """The groups, largest first: topic, share of the requests without a frame, rows of the log (estimated), and some of its requests."""
     sample, total = pl.DataFrame(schema={"norm": pl.String, "text": pl.String, "key_high": pl.UInt64}), 0
     asked = context.surveys.get(ASK)
@@ -43,10 +53,11 @@ def survey(rows: Iterable[pl.DataFrame], encoder: EncoderConfig, _: object, cont
         sample = pl.concat([sample, compact(first)]).sort("key_high", "norm").head(SAMPLE)
     if sample.is_empty():
         return pl.DataFrame(schema=SCHEMA)
-    masked = sample.with_columns(masked=mask_values(pl.col("norm")))
-    worded = masked.with_columns(pattern=patterns(masked["masked"], masked["text"])).filter(pl.col("pattern") != "")
+    alone = {name: without_context(sample[name], inputs.labels) for name in ("norm", "text")}
+    masked = sample.with_columns(alone=alone["norm"]).with_columns(masked=mask_values(pl.col("alone")))
+    worded = masked.with_columns(pattern=patterns(masked["masked"], alone["text"])).filter(pl.col("pattern") != "")
     distinct = worded.unique("pattern", maintain_order=True)
-    topics, _vectors = find_topics(distinct["pattern"].to_list(), partial(encode_texts, config=encoder, context=context, name=NAME))
+    topics, _vectors = find_topics(distinct["pattern"].to_list(), partial(encode_texts, config=inputs.encoder, context=context, name=NAME))
     named = distinct.select("pattern", topic=pl.Series(topics, dtype=pl.String)).filter(~is_unlike_others(distinct["pattern"]))
     grouped = worded.join(named, on="pattern", how="inner", maintain_order="left")
     counted = grouped.group_by("topic").agg(count=pl.len(), requests=pl.col("text").sort_by("key_high").head(_MOST_KEPT))
@@ -63,16 +74,15 @@ def note(_: Any, groups: pl.DataFrame) -> str:
     return "what your users ask for that no tool here does: " + "; ".join(shown)
 
 
-def _load(setup: Setup) -> EncoderConfig:
-    encoder: EncoderConfig = setup.config.encoder
-    return encoder
+def _load(setup: Setup) -> Inputs:
+    return Inputs(setup.config.encoder, setup.config.ingest.labels)
 
 
 STEP = SurveyStep(
     name=NAME,
     needs=("norm", "text", "ungrounded"),
     load=_load,
-    made_by=lambda encoder: (encoder.model_dump_json(),),
+    made_by=lambda inputs: (inputs.encoder.model_dump_json(), *inputs.labels),
     function=survey,
     note=note,
     writes=NAME,

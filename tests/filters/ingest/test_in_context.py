@@ -99,6 +99,7 @@ def test_what_was_put_behind_a_text_comes_off_again(text: str, cells: list[str])
 
 def test_a_normalised_text_loses_its_context_too() -> None:
     norms = pl.Series(["close order o17 (city: \u5317\u4eac", "close order o17 (city: a; screen: b)", "close order o17 (note: a)"])
+    assert without_context(pl.Series(["See it (City: Oakland)"]), ("City",)).to_list() == ["See it"]
     assert without_context(norms, ("City", "screen")).to_list() == ["close order o17", "close order o17", "close order o17 (note: a)"]
 
 

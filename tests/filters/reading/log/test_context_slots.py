@@ -74,13 +74,15 @@ def test_values_of_each_kind_are_read_in_a_cell() -> None:
 
 def test_a_run_tells_the_policy_where_the_user_is(guide: str, tmp_path: Path) -> None:
     """Given equal requests from several towns, then they are several tasks, whose requests say the town, and whose rows have it."""
+    parking = ("how do I renew my parking permit", "my parking permit is lost", "where is my parking permit", "is a parking permit dear")
+    others = [{"text": f"{text} {number}", "where": {"town": "Oakland"}} for text in parking for number in range(6)]
     rows = [
         {"text": f"find me a {cuisine} restaurant", "where": {"town": town}}
         for town in ("Maple Falls", "Cedar Hill", "Oak Bay", "San Jose", "Springfield")
         for cuisine in CUISINES
     ]
     path = tmp_path / "log.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows * 2), encoding="utf-8")
+    path.write_text("".join(json.dumps(row) + "\n" for row in (*rows * 2, *others)), encoding="utf-8")
     store = Store(tmp_path / "store")
     ground = GroundConfig(min_precision=0.3)
     ingest = IngestConfig(context=("where.town",))
@@ -91,3 +93,5 @@ def test_a_run_tells_the_policy_where_the_user_is(guide: str, tmp_path: Path) ->
         town = str(task.slots["town"])
         assert f"(town: {town})" in str(task.messages[-1].content)
         assert town in TOWNS or any(description["town"] == town for rows in task.given.values() for description in rows)
+    topics = store.query("SELECT topic FROM unserved")["topic"].to_list()
+    assert any("parking" in topic for topic in topics) and not any("oakland" in topic for topic in topics)
