@@ -77,8 +77,8 @@ def judge(answer: Any, asked: Asked, *, completes: bool) -> Reading | list[Probl
     if filling is None:
         return [_invented(name, said[name]) for name in unsaid or options]
     left = sum(not any(_overlap(place, (value.start, value.end)) for value in filling) for place in frame.places)
-    explained = " ".join(value.said for value in filling).casefold()
-    foreign = tuple(word for word in frame.foreign if word.casefold() not in explained)
+    explained = " ".join(value.said for value in filling)
+    foreign = tuple(word for word in frame.foreign if not _verbatim(word, explained))
     reading = fill_from_context(readings.Reading(frame.world, frame.intent, filling, 0.0, foreign, left), world, asked.context)
     found, task_text = frame_of(asked.text, reading, completes=completes, language=asked.language)
     if found is None:

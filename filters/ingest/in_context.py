@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Protocol
 
 import polars as pl
@@ -68,25 +67,23 @@ class Cell:
 
 def split_context(text: str, labels: Sequence[str]) -> tuple[str, list[Cell]]:
     """The text alone, and its contexts."""
-    match = _at_end(tuple(labels)).search(text) if labels and text.endswith(")") else None
+    match = re.search(rf"{_contexts(labels)}\)$", text) if labels and text.endswith(")") else None
     if match is None:
         return text, []
-    parts = _part(tuple(labels)).finditer(text, match.start(1), match.end(1))
-    return text[: match.start()], [Cell(part[1], part[2], part.start(2)) for part in parts]
+    parts = re.finditer(_context(labels), match[0])
+    return text[: match.start()], [Cell(part[1], part[2], match.start() + part.start(2)) for part in parts]
 
 
 def without_context(texts: pl.Series, labels: Sequence[str]) -> pl.Series:
     """Texts without their contexts, normalised ones too: these are in lower case, and no parenthesis closes them."""
-    part = rf"(?:{'|'.join(map(re.escape, labels))}): [^();]+"
-    return texts.str.replace(rf"(?i) \({part}(?:; {part})*\)?$", "") if labels else texts
+    return texts.str.replace(rf"(?i){_contexts(labels)}\)?$", "") if labels else texts
 
 
-@lru_cache(maxsize=16)
-def _part(labels: tuple[str, ...]) -> re.Pattern[str]:
-    return re.compile(rf"({'|'.join(map(re.escape, labels))}): ([^();]+)")
+def _context(labels: Sequence[str]) -> str:
+    """Pattern of a label and its value, a group each."""
+    return rf"({'|'.join(map(re.escape, labels))}): ([^();]+)"
 
 
-@lru_cache(maxsize=16)
-def _at_end(labels: tuple[str, ...]) -> re.Pattern[str]:
-    part = rf"(?:{'|'.join(map(re.escape, labels))}): [^();]+"
-    return re.compile(rf" \(({part}(?:; {part})*)\)$")
+def _contexts(labels: Sequence[str]) -> str:
+    """Pattern of all contexts of a text, up to the last parenthesis."""
+    return rf" \({_context(labels)}(?:; {_context(labels)})*"

@@ -228,13 +228,12 @@ def fill(scored: Sequence[Filled]) -> tuple[Filled, ...]:
 def _labels(text: str, filled: Sequence[Filled], intent: CompiledIntent) -> set[Span]:
     """Spans of marks that ask for nothing, as they are but the label of another slot's value: `town` of "with town Oak Bay"."""
     labels = set[Span]()
-    for each in filled:
-        words_of_mark = frozenset(stem(word) for word in each.span.text.lower().split())
-        for other in filled:
-            first, second = sorted((each.span, other.span), key=lambda span: span.start)
-            is_beside = _LABEL_GAP.fullmatch(text[first.end : second.start]) and not _ASKED.search(text[: first.start])
-            if is_beside and intent.facts[each.slot].is_mark and other is not each and words_of_mark & intent.facts[other.slot].own_words:
-                labels.add(each.span)
+    for mark in (each for each in filled if intent.facts[each.slot].is_mark):
+        said = frozenset(stem(word) for word in mark.span.text.lower().split())
+        for other in (each for each in filled if each is not mark and said & intent.facts[each.slot].own_words):
+            first, second = sorted((mark.span, other.span), key=lambda span: span.start)
+            if _LABEL_GAP.fullmatch(text[first.end : second.start]) and not _ASKED.search(text[: first.start]):
+                labels.add(mark.span)
     return labels
 
 

@@ -203,7 +203,8 @@ def pairs(
         for span in near.spans:
             if not _may_fill(span, facts.slot) or (kind == "name" and facts.names_one and _is_several(span, near.tokens)):
                 continue
-            if facts.bound and said_bound(near.tokens, span) == -facts.bound:
+            bound = said_bound(near.tokens, span) if facts.bound else 0
+            if bound and bound != facts.bound:
                 continue
             group = GROUPS[kind]
             if group == "name":
@@ -211,7 +212,7 @@ def pairs(
             elif group == "when":
                 features = _when_features(span, facts, near)
             elif group == "count":
-                features = _count_features(span, facts, near)
+                features = _count_features(span, facts, near, bound)
             elif group == "id":
                 features = _id_features(span, facts, near)
             else:
@@ -351,9 +352,8 @@ def _when_features(span: Span, facts: SlotFacts, near: Neighbours) -> Features:
     return features
 
 
-def _count_features(span: Span, facts: SlotFacts, near: Neighbours) -> Features:
+def _count_features(span: Span, facts: SlotFacts, near: Neighbours, bound: int) -> Features:
     before = [token.lower for token in near.tokens[max(0, span.first - 4) : span.first]]
-    bound = said_bound(near.tokens, span) if facts.bound else 0
     features: Features = {"only": float(near.rivals(facts, bound) == 1)}
     if facts.slot.kind == "money":
         has_unit = span.kind == "money"
