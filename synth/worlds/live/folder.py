@@ -1,0 +1,167 @@
+"""Copies of a private folder, in memory: what a snapshot holds.
+
+One idea: a server may be hostile while the host reads and writes its folder, so nothing follows a link: every step goes through descriptors
+of folders, and only plain files are read. A file that has not changed since the last look is not read again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from synth.sandbox.box import NOBODY
+from synth.worlds.live.errors import ServerSpoke
+
+MOST_ENTRIES = 20_000
+_PLAIN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file (data), a link (its target) or a folder (neither). mode: permissions. mtime_ns: of files. mark: to tell whether it changed."""
+
+    data: bytes | None = None
+    link: str | None = None
+    mode: int = 0o755
+    mtime_ns: int = 0
+    mark: tuple[int, ...] = ()
+
+    def same_as(self, other: Entry) -> bool:
+        return (self.data, self.link, self.mode) == (other.data, other.link, other.mode)
+
+
+Contents = Mapping[str, Entry]
+"""Entries by path, folders before what they hold."""
+
+
+def read_folder(root: Path, most_bytes: int, before: Contents | None = None) -> dict[str, Entry]:
+    """What a folder holds.
+
+    Args:
+        before: as it was; unchanged files are taken from there.
+
+    Raises:
+        ServerSpoke: it holds more than `most_bytes`, or more than 20,000 entries.
+    """
+    found: dict[str, Entry] = {}
+    known, total = before or {}, 0
+    for here, folders, files, descriptor in os.fwalk(root, follow_symlinks=False):
+        prefix = "" if here == str(root) else f"{Path(here).relative_to(root)}/"
+        for name in sorted((*folders, *files)):
+            with contextlib.suppress(FileNotFoundError):
+                entry = _entry(name, descriptor, known.get(prefix + name))
+                if entry is not None:
+                    found[prefix + name] = entry
+                    total += len(entry.data or b"")
+        folders.sort()
+        if total > most_bytes or len(found) > MOST_ENTRIES:
+            raise ServerSpoke(f"the private folder holds more than {most_bytes >> 20} MiB or {MOST_ENTRIES:,} files")
+    return found
+
+
+def folder_bytes(root: Path, most_bytes: int) -> int:
+    """The size of all plain files; stops counting above `most_bytes`."""
+    total = entries = 0
+    for _, _, files, descriptor in os.fwalk(root, follow_symlinks=False):
+        for name in files:
+            with contextlib.suppress(OSError):
+                total += os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_blocks * 512
+        entries += len(files)
+        if total > most_bytes or entries > MOST_ENTRIES:
+            return max(total, most_bytes + 1)
+    return total
+
+
+def write_folder(root: Path, wanted: Contents, now: Contents | None = None) -> None:
+    """Makes the folder hold exactly this. now: what it holds, if that is known."""
+    now = read_folder(root, 1 << 62) if now is None else now
+    gone = [path for path, entry in now.items() if path not in wanted or not entry.same_as(wanted[path])]
+    for path in reversed(gone):
+        with contextlib.suppress(FileNotFoundError):
+            _remove(root, path, is_folder=now[path].data is None and now[path].link is None, keeps=path in wanted)
+    for path, entry in wanted.items():
+        if path not in now or not now[path].same_as(entry):
+            _write(root, path, entry)
+
+
+def copy_in(source: Path) -> dict[str, Entry]:
+    """What a folder of the user holds, as the start of a private folder: with the rights that the server needs."""
+    return {
+        path: Entry(entry.data, entry.link, 0o755 if entry.data is None or entry.mode & 0o111 else 0o644, entry.mtime_ns)
+        for path, entry in read_folder(source, 1 << 40).items()
+    }
+
+
+def _entry(name: str, folder: int, before: Entry | None) -> Entry | None:
+    seen = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    mode = stat.S_IMODE(seen.st_mode)
+    if stat.S_ISDIR(seen.st_mode):
+        return Entry(mode=mode)
+    if stat.S_ISLNK(seen.st_mode):
+        return Entry(link=os.readlink(name, dir_fd=folder), mode=mode)
+    if not stat.S_ISREG(seen.st_mode):
+        return None
+    mark = (seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
+    if before is not None and before.mark == mark:
+        return before
+    descriptor = os.open(name, _PLAIN, dir_fd=folder)
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        return Entry(file.read(), None, mode, seen.st_mtime_ns, mark)
+
+
+@contextlib.contextmanager
+def _folder_of(root: Path, path: str):  # type: ignore[no-untyped-def]
+    """A descriptor of the folder that holds `path`, without following a link, and the name in it."""
+    *folders, name = path.split("/")
+    descriptor = os.open(root, _FOLDER)
+    try:
+        for each in folders:
+            inner = os.open(each, _FOLDER, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = inner
+        yield descriptor, name
+    finally:
+        os.close(descriptor)
+
+
+def _remove(root: Path, path: str, *, is_folder: bool, keeps: bool) -> None:
+    with _folder_of(root, path) as (folder, name):
+        if not is_folder:
+            os.unlink(name, dir_fd=folder)
+        elif not keeps:
+            with contextlib.suppress(OSError):
+                os.rmdir(name, dir_fd=folder)
+
+
+def _write(root: Path, path: str, entry: Entry) -> None:
+    with _folder_of(root, path) as (folder, name):
+        if entry.link is not None:
+            os.symlink(entry.link, name, dir_fd=folder)
+        elif entry.data is None:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(name, entry.mode, dir_fd=folder)
+            descriptor = os.open(name, _FOLDER, dir_fd=folder)
+            _own(descriptor, entry.mode)
+            os.close(descriptor)
+        else:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=folder)
+            descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=folder)
+            with open(descriptor, "wb") as file:
+                _own(descriptor, entry.mode)
+                file.write(entry.data)
+                file.flush()
+                os.utime(descriptor, ns=(entry.mtime_ns, entry.mtime_ns))
+
+
+def _own(descriptor: int, mode: int) -> None:
+    os.fchmod(descriptor, mode)
+    if os.geteuid() == 0:
+        os.fchown(descriptor, NOBODY, NOBODY)

@@ -1,0 +1,84 @@
+"""What a call returned, as the policy sees it: JSON text, an error by the key `error`, without what differs from run to run."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from storage.records import JSON, MAX_NESTING, plain_json
+from synth.sandbox.safe_text import safe_text
+from synth.worlds.base import Observation
+from synth.worlds.live.connection import RawResult
+from synth.worlds.live.live_spec import LiveSpec
+
+RESULT = "result"
+"""The key of a result that is no JSON object."""
+
+Shower = Callable[[str, RawResult], Observation]
+
+
+def compile_shower(spec: LiveSpec) -> Shower:
+    """The function (tool, result) -> observation of a live world."""
+    errors = [re.compile(pattern) for pattern in spec.errors]
+    volatile = [(each.tool, re.compile(each.pattern), each.shown) for each in spec.volatile]
+    keys = [key for key in spec.show.split(".") if key]
+
+    def show(tool: str, raw: RawResult) -> Observation:
+        value = _picked(_value(raw), keys)
+        text = value if isinstance(value, str) else None
+        is_error = raw.is_error or (text is not None and any(pattern.search(text) for pattern in errors))
+        content = _error_text(value) if is_error else plain_json(value if isinstance(value, Mapping) else {RESULT: value})
+        content = safe_text(content.encode("utf-8", errors="replace"))
+        for of_tool, pattern, shown in volatile:
+            if of_tool in ("", tool):
+                content = pattern.sub(shown, content)
+        return Observation(content, is_error)
+
+    return show
+
+
+def _value(raw: RawResult) -> JSON:
+    """The result as JSON: its text where that is JSON, else its structured content, else its text."""
+    text = "\n".join(raw.texts)
+    parsed = _parse(text) if len(raw.texts) == 1 else None
+    if parsed is not None:
+        return parsed
+    if raw.structured is not None and not _is_deep(raw.structured):
+        return raw.structured
+    return text
+
+
+def _picked(value: JSON, keys: list[str]) -> JSON:
+    """What the keys lead to, as far as they do."""
+    for key in keys:
+        if not (isinstance(value, Mapping) and key in value):
+            break
+        value = value[key]
+    parsed = _parse(value) if isinstance(value, str) else None
+    return parsed if parsed is not None else value
+
+
+def _parse(text: str) -> JSON | None:
+    """A JSON object or list; None for any other text."""
+    if text.lstrip()[:1] not in ("{", "["):
+        return None
+    try:
+        value = json.loads(text, parse_constant=lambda name: None)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict | list) and not _is_deep(value) else None
+
+
+def _is_deep(value: Any, left: int = MAX_NESTING) -> bool:
+    if left == 0:
+        return True
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    return any(_is_deep(each, left - 1) for each in inner)
+
+
+def _error_text(value: JSON) -> str:
+    if isinstance(value, Mapping) and isinstance(value.get("error"), str):
+        return plain_json(value)
+    return plain_json({"error": value if isinstance(value, str) else plain_json(value)})

@@ -1,0 +1,137 @@
+"""Operations of an OpenAPI description (3.x, JSON or YAML) as tools: the part that the server in the box needs, as JSON.
+
+One idea: some fifty lines do what is needed here, so no dependency: parameters of path, query and header and a JSON body become one flat
+object; local references are inlined. It does not follow references to other files or addresses, and knows no other bodies than JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from storage.errors import BadInput
+from storage.records import JSON
+
+METHODS = ("get", "post", "put", "patch", "delete", "head")
+MOST_BYTES, MOST_DEPTH, SHOWN = 20_000_000, 24, 3
+_NAME = re.compile(r"[^A-Za-z0-9_]+")
+
+
+def read_operations(path: Path) -> dict[str, dict[str, JSON]]:
+    """Tool name -> operation: method, path, places of its arguments, and the tool as MCP lists it.
+
+    Raises:
+        BadInput: the file is not there or no OpenAPI description; or some of its operations cannot be read: the first three, and how many.
+    """
+    document = _read(path)
+    problems: list[str] = []
+    operations: dict[str, dict[str, JSON]] = {}
+    for url, method, operation, shared in _operations(document):
+        where = f"{method.upper()} {url}"
+        try:
+            name = _NAME.sub("_", str(operation.get("operationId") or f"{method}_{url}")).strip("_")
+            if name in operations:
+                raise ValueError(f"its name {name} is taken")
+            operations[name] = _operation(document, name, method, url, operation, shared)
+        except (ValueError, TypeError, AttributeError, KeyError) as error:
+            problems.append(f"{where}: {error}")
+    if problems:
+        more = f"; and {len(problems) - SHOWN:,} more" if len(problems) > SHOWN else ""
+        raise BadInput(f"{path}: {len(problems):,} operations cannot be read: {'; '.join(problems[:SHOWN])}{more}")
+    if not operations:
+        raise BadInput(f"{path}: describes no operation (`paths` is empty)")
+    return operations
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise BadInput(f"{path}: larger than {MOST_BYTES:,} bytes")
+        text = path.read_text(encoding="utf-8")
+        document = json.loads(text) if text.lstrip().startswith("{") else yaml.safe_load(text)
+    except FileNotFoundError:
+        raise BadInput(f"{path}: no such file") from None
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise BadInput(f"{path}: cannot be read as JSON or YAML: {' '.join(str(error).split())[:120]}") from None
+    if not isinstance(document, dict) or "openapi" not in document or not isinstance(document.get("paths"), dict):
+        raise BadInput(f"{path}: is no OpenAPI 3 description (it has no `openapi` and `paths`)")
+    return document
+
+
+def _operations(document: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any], list[Any]]]:
+    for url, item in document["paths"].items():
+        for method in METHODS:
+            if isinstance(item, dict) and isinstance(item.get(method), dict):
+                yield url, method, item[method], item.get("parameters") or []
+
+
+def _operation(document: Any, name: str, method: str, url: str, operation: Any, shared: list[Any]) -> dict[str, JSON]:
+    properties: dict[str, JSON] = {}
+    required: list[str] = []
+    places: dict[str, str] = {}
+    for raw in (*shared, *(operation.get("parameters") or [])):
+        parameter = _inline(document, raw)
+        if parameter["in"] not in ("path", "query", "header"):
+            continue
+        schema = dict(parameter.get("schema") or {"type": "string"})
+        schema |= {"description": parameter["description"]} if parameter.get("description") else {}
+        properties[parameter["name"]], places[parameter["name"]] = schema, parameter["in"]
+        required += [parameter["name"]] if parameter.get("required") or parameter["in"] == "path" else []
+    body = _inline(document, operation.get("requestBody") or {})
+    schema = _json_schema(body)
+    is_whole = schema is not None and not isinstance(schema.get("properties"), dict)
+    if schema is not None and is_whole:
+        properties["body"] = schema
+        required += ["body"] if body.get("required") else []
+    elif schema is not None:
+        properties |= schema["properties"]
+        required += [key for key in schema.get("required", ()) if key not in required]
+    parameters = {"type": "object", "properties": properties, "required": list(dict.fromkeys(required)), "additionalProperties": False}
+    text = " ".join(str(operation.get("summary") or operation.get("description") or name).split())
+    hints = {"readOnlyHint": method in ("get", "head"), "destructiveHint": method == "delete"}
+    tool = {"name": name, "description": text, "inputSchema": parameters, "annotations": hints}
+    return {
+        "method": method.upper(),
+        "path": url,
+        "places": places,
+        "has_body": schema is not None,
+        "is_whole_body": is_whole,
+        "tool": tool,
+    }
+
+
+def _json_schema(body: Mapping[str, Any]) -> dict[str, Any] | None:
+    content = body.get("content") or {}
+    if not content:
+        return None
+    for kind, media in content.items():
+        if "json" in kind:
+            return dict(media.get("schema") or {})
+    raise ValueError(f"its body is {', '.join(content)}; only JSON bodies can be sent")
+
+
+def _inline(document: Any, value: Any, seen: tuple[str, ...] = (), depth: int = 0) -> Any:
+    """The value with its references replaced by what they name; a reference in a circle, or too deep, by any value."""
+    if isinstance(value, list):
+        return [_inline(document, each, seen, depth + 1) for each in value]
+    if not isinstance(value, dict):
+        return value
+    reference = value.get("$ref")
+    if isinstance(reference, str):
+        if not reference.startswith("#/"):
+            raise ValueError(f"it refers to another file ({reference}); put what it names into this one")
+        if reference in seen or depth > MOST_DEPTH:
+            return {}
+        target = document
+        for part in reference[2:].split("/"):
+            key = part.replace("~1", "/").replace("~0", "~")
+            if not isinstance(target, dict) or key not in target:
+                raise ValueError(f"it refers to {reference}, which is not there")
+            target = target[key]
+        return _inline(document, target, (*seen, reference), depth + 1)
+    return {key: _inline(document, inner, seen, depth + 1) for key, inner in value.items()}

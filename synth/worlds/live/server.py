@@ -1,0 +1,313 @@
+"""A running copy of a live world: calls, state, snapshots, and the way back to one.
+
+One idea: a snapshot is the private folder (`folder.py`), what the server's memory holds where it can say so (Python functions), and the
+calls that led there. How a copy gets back is a setting that is measured, not believed (`conformance.py`):
+
+| restore | |
+|---|---|
+| live | the folder is put back under the running server |
+| restart | the server is started anew on the folder |
+| replay | the server is started anew on the start folder, and the calls are made again |
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from storage.errors import BadInput
+from storage.records import JSON
+from synth.sandbox.box import NOBODY, is_orphan, new_name
+from synth.worlds.base import Observation
+from synth.worlds.live.box import INSIDE, Box, missing_box
+from synth.worlds.live.connection import Connection, RawTool, loop
+from synth.worlds.live.errors import CannotRestore, ServerFailed, ServerSpoke
+from synth.worlds.live.folder import Contents, copy_in, folder_bytes, read_folder, write_folder
+from synth.worlds.live.live_spec import LiveSpec, Restore
+from synth.worlds.live.observations import compile_shower
+from synth.worlds.live.openapi import read_operations
+from synth.worlds.live.state import read_state
+
+STATE_TOOL, SNAPSHOT_TOOL, RESTORE_TOOL = "_headrace_state", "_headrace_snapshot", "_headrace_restore"
+"""Tools of `inside/function_server.py` for the host."""
+PREFIX = "headrace-live"
+SEED = "{seed}"
+Calls = tuple[tuple[str, str], ...]
+"""Tool and arguments as JSON text."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A state of a copy, of the world's seed.
+
+    contents: of the private folder. memory: of the server, where it can say. calls: made since the start.
+    """
+
+    seed: int
+    contents: Contents
+    memory: str | None
+    calls: Calls
+
+
+class LiveServer:
+    """A copy of a server with a private folder. Not safe for threads: one caller at a time.
+
+    Args:
+        spec: what to start.
+        seed: of the start state; all seeds are the same where `{seed}` stands nowhere in the spec.
+        is_writer: whether a call of this tool may change the state.
+
+    Raises:
+        ServerFailed: it does not start.
+        BadInput: the machine lacks what its isolation needs, or the command is not there.
+    """
+
+    def __init__(self, spec: LiveSpec, seed: int = 0, *, is_writer: Callable[[str], bool] = lambda tool: True) -> None:
+        if missing := missing_box(spec):
+            raise BadInput(missing)
+        self.spec, self.seed, self._is_writer = spec, seed, is_writer
+        self._show = compile_shower(spec)
+        self._folder = Path(tempfile.mkdtemp(prefix=f"{new_name(PREFIX)}-"))
+        if os.geteuid() == 0:
+            os.chown(self._folder, NOBODY, NOBODY)
+        self._contents: Contents = {}
+        self._calls: Calls = ()
+        self._box: Box | None = None
+        self._connection: Connection | None = None
+        self.instructions = ""
+        try:
+            self._start_anew(start_contents(spec))
+            self._make_calls([(tool, json.dumps(arguments)) for tool, arguments in spec.start])
+            self._calls = ()
+        except BaseException:
+            self.close()
+            raise
+
+    # ---- calls ------------------------------------------------------------------------------------------------------------
+
+    def tools(self) -> list[RawTool]:
+        """All that the server lists. Raises ServerFailed."""
+        return self._live().tools()
+
+    def call(self, tool: str, arguments: Mapping[str, JSON]) -> Observation:
+        """Raises ServerFailed, after which the copy has ended."""
+        if self._is_writer(tool):
+            self._calls = (*self._calls, (tool, json.dumps(arguments)))
+        return self._show(tool, self._raw(tool, {**arguments, **self._filled(self.spec.fixed)}))
+
+    def state(self) -> dict[str, JSON]:
+        """The state by the parts of the spec. Raises ServerFailed."""
+        if self.spec.python and not self.spec.state:
+            value = json.loads(self._show(STATE_TOOL, self._raw(STATE_TOOL, {})).content)
+            return dict(value)
+        contents = self.contents() if any(part.calls is None for part in self.spec.state) else {}
+        return read_state(self.spec.state, contents, self._read)
+
+    def contents(self) -> Contents:
+        """What the private folder holds now."""
+        self._contents = read_folder(self._folder, self.spec.limits.disk_mib << 20, self._contents)
+        return self._contents
+
+    @property
+    def has_tools_changed(self) -> bool:
+        """Whether the server said that its tools have changed."""
+        return self._connection is not None and self._connection.notes.tools_changed
+
+    # ---- snapshots --------------------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        memory = None
+        if self.spec.python:
+            observation = self._show(SNAPSHOT_TOOL, self._raw(SNAPSHOT_TOOL, {}))
+            memory = None if observation.is_error else json.loads(observation.content)["result"]
+        return Snapshot(self.seed, self.contents(), memory, self._calls)
+
+    def restore(self, snapshot: Snapshot, way: Restore) -> None:
+        """Goes back to a snapshot of the same spec and seed.
+
+        Raises:
+            CannotRestore: the server has no way back.
+            ServerFailed: it failed on the way.
+        """
+        if self._box is not None and self._connection is not None and self._calls == snapshot.calls:
+            return
+        if way == "live" and self._connection is not None:
+            write_folder(self._folder, snapshot.contents, self.contents())
+            self._calls = snapshot.calls
+            if self.spec.python:
+                self._restore_memory(snapshot)
+        elif way in ("live", "restart"):
+            self._start_anew(snapshot.contents)
+            self._calls = snapshot.calls
+            if self.spec.python:
+                self._restore_memory(snapshot)
+        elif way == "replay":
+            self._start_anew(start_contents(self.spec))
+            self._make_calls([(tool, json.dumps(arguments)) for tool, arguments in self.spec.start])
+            self._make_calls(snapshot.calls)
+            self._calls = snapshot.calls
+        else:
+            raise CannotRestore(f"{self.spec.live} cannot be set back: it runs elsewhere, and has no way to its start")
+
+    def close(self) -> None:
+        """Ends the server, and removes its folder."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        if self._box is not None:
+            loop().do(self._box.close)
+            self._box = None
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Sends a signal to all processes of the copy: to try what happens when it hangs or dies."""
+        assert self._box is not None
+        self._box.signal(number)
+
+    # ---- inside -----------------------------------------------------------------------------------------------------------
+
+    def _restore_memory(self, snapshot: Snapshot) -> None:
+        if snapshot.memory is None:
+            raise CannotRestore(f"{self.spec.live}: what its functions hold cannot be pickled; set `restore: replay`")
+        self._raw(RESTORE_TOOL, {"data": snapshot.memory})
+
+    def _start_anew(self, contents: Contents) -> None:
+        limits, spec = self.spec.limits, self.spec
+        where: object = self._filled(spec.url)
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        if not spec.is_remote:
+            if self._box is None:
+                self._box = loop().do(lambda: Box(self._ready_spec(), self._command(), self._folder, self._variables()))
+            else:
+                loop().do(self._box.end)
+            write_folder(self._folder, contents)
+            self._contents = contents
+            where = loop().do(self._box.start)
+        self._connection = Connection(
+            where,  # type: ignore[arg-type]
+            start_s=limits.start_s,
+            call_s=limits.call_s,
+            answer_bytes=limits.answer_mib << 20,
+        )
+        self._connection.on_tick = self._check_size
+        self.instructions = self._connection.instructions
+
+    def _check_size(self) -> None:
+        most = self.spec.limits.disk_mib << 20
+        if not self.spec.is_remote and folder_bytes(self._folder, most) > most:
+            raise ServerSpoke(f"the server filled its private folder with more than {self.spec.limits.disk_mib} MiB")
+
+    def _make_calls(self, calls: Calls | list[tuple[str, str]]) -> None:
+        for tool, arguments in calls:
+            self._raw(tool, {**self._filled(json.loads(arguments)), **self._filled(self.spec.fixed)})
+
+    def _read(self, tool: str, arguments: Mapping[str, JSON]) -> JSON:
+        observation = self._show(tool, self._raw(tool, {**arguments, **self._filled(self.spec.fixed)}))
+        return json.loads(observation.content)
+
+    def _raw(self, tool: str, arguments: Mapping[str, JSON]):  # type: ignore[no-untyped-def]
+        try:
+            return self._live().call(tool, arguments)
+        except ServerFailed as failure:
+            raise self._ended(failure) from failure
+
+    def _live(self) -> Connection:
+        if self._connection is None:
+            raise CannotRestore(f"{self.spec.live}: the server has ended")
+        return self._connection
+
+    def _ended(self, failure: ServerFailed) -> ServerFailed:
+        """The failure, with how the server ended; the copy is at its end."""
+        how = ""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        if self._box is not None:
+            with contextlib.suppress(Exception):
+                how = loop().do(self._box.end)
+        return type(failure)(f"{failure}{f' ({how})' if how else ''}")
+
+    def _filled(self, value: JSON) -> JSON:
+        """The value with `{seed}` replaced."""
+        if isinstance(value, str):
+            return value.replace(SEED, str(self.seed))
+        if isinstance(value, Mapping):
+            return {key: self._filled(inner) for key, inner in value.items()}
+        return [self._filled(each) for each in value] if isinstance(value, list | tuple) else value
+
+    def _command(self) -> list[str]:
+        spec = self.spec
+        if spec.python:
+            return [sys.executable, f"{INSIDE}/function_server.py", spec.python, str(self.seed)]
+        command = [self._filled(word) for word in spec.command]
+        if spec.openapi:
+            operations = operations_file(Path(spec.openapi.file))
+            return [sys.executable, f"{INSIDE}/openapi_server.py", operations, spec.openapi.base_url, str(spec.limits.start_s), *command]
+        return command
+
+    def _ready_spec(self) -> LiveSpec:
+        """The spec with the mounts that its kind needs."""
+        mounts = list(self.spec.mounts)
+        if self.spec.python:
+            mounts += [path for path in sys.path if Path(path).is_dir()]
+        if self.spec.openapi:
+            from synth.worlds.live.box import needed_paths
+
+            mounts += [str(Path(operations_file(Path(self.spec.openapi.file))).parent)]
+            mounts += needed_paths(self.spec.command) if self.spec.command else []
+        return self.spec.model_copy(update={"mounts": tuple(mounts)})
+
+    def _variables(self) -> dict[str, str]:
+        absent = [name for name in self.spec.secrets if name not in os.environ]
+        if absent:
+            raise BadInput(f"{self.spec.live}: set the environment variable {absent[0]}, which the server needs")
+        secrets = {name: os.environ[name] for name in self.spec.secrets}
+        paths = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)} if self.spec.python else {}
+        return paths | {name: self._filled(value) for name, value in self.spec.variables.items()} | secrets
+
+
+@cache
+def _operations_folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix=f"{new_name(PREFIX)}-"))
+    folder.chmod(0o755)
+    return folder
+
+
+@cache
+def operations_file(path: Path) -> str:
+    """A file with the operations of an OpenAPI description, for the server in the box."""
+    target = _operations_folder() / f"{abs(hash(str(path)))}.json"
+    target.write_text(json.dumps(read_operations(path)), encoding="utf-8")
+    target.chmod(0o644)
+    return str(target)
+
+
+def start_contents(spec: LiveSpec) -> Contents:
+    """What the private folder of a spec holds at the start. Raises BadInput: the folder is not there."""
+    return _copied(spec.folder) if spec.folder is not None else {}
+
+
+@cache
+def _copied(folder: str) -> Contents:
+    if not Path(folder).is_dir():
+        raise BadInput(f"{folder}: no such folder; `folder` says what the private folder holds at the start")
+    return copy_in(Path(folder))
+
+
+def remove_orphans() -> int:
+    """Removes the private folders of processes that were killed. Returns their number."""
+    found = [path for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}-*") if is_orphan(path.name.rpartition("-")[0], PREFIX)]
+    for path in found:
+        shutil.rmtree(path, ignore_errors=True)
+    return len(found)
