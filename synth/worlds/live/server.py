@@ -65,25 +65,31 @@ class LiveServer:
         spec: what to start.
         seed: of the start state; all seeds are the same where `{seed}` stands nowhere in the spec.
         is_writer: whether a call of this tool may change the state.
+        errors_change: whether a call that is an error may.
 
     Raises:
         ServerFailed: it does not start.
         BadInput: the machine lacks what its isolation needs, or the command is not there.
     """
 
-    def __init__(self, spec: LiveSpec, seed: int = 0, *, is_writer: Callable[[str], bool] = lambda tool: True) -> None:
+    def __init__(
+        self, spec: LiveSpec, seed: int = 0, *, is_writer: Callable[[str], bool] = lambda tool: True, errors_change: bool = True
+    ) -> None:
         if missing := missing_box(spec):
             raise BadInput(missing)
-        self.spec, self.seed, self._is_writer = spec, seed, is_writer
+        self.spec, self.seed, self._is_writer, self._errors_change = spec, seed, is_writer, errors_change
         self._show = compile_shower(spec)
         self._folder = Path(tempfile.mkdtemp(prefix=f"{new_name(PREFIX)}-"))
         if os.geteuid() == 0:
             os.chown(self._folder, NOBODY, NOBODY)
         self._contents: Contents = {}
         self._calls: Calls = ()
+        self._parsed: dict[str, tuple[bytes, JSON]] = {}
         self._box: Box | None = None
         self._connection: Connection | None = None
         self.instructions = ""
+        self.is_broken = False
+        """Set by the user of the copy: it must not be used again."""
         try:
             self._start_anew(start_contents(spec))
             self._make_calls([(tool, json.dumps(arguments)) for tool, arguments in spec.start])
@@ -100,9 +106,15 @@ class LiveServer:
 
     def call(self, tool: str, arguments: Mapping[str, JSON]) -> Observation:
         """Raises ServerFailed, after which the copy has ended."""
-        if self._is_writer(tool):
+        observation = self._show(tool, self._raw(tool, {**arguments, **self._filled(self.spec.fixed)}))
+        if self._is_writer(tool) and (self._errors_change or not observation.is_error):
             self._calls = (*self._calls, (tool, json.dumps(arguments)))
-        return self._show(tool, self._raw(tool, {**arguments, **self._filled(self.spec.fixed)}))
+        return observation
+
+    @property
+    def is_at_start(self) -> bool:
+        """Whether no call since the start can have changed the state."""
+        return not self._calls
 
     def state(self) -> dict[str, JSON]:
         """The state by the parts of the spec. Raises ServerFailed."""
@@ -110,7 +122,7 @@ class LiveServer:
             value = json.loads(self._show(STATE_TOOL, self._raw(STATE_TOOL, {})).content)
             return dict(value)
         contents = self.contents() if any(part.calls is None for part in self.spec.state) else {}
-        return read_state(self.spec.state, contents, self._read)
+        return read_state(self.spec.state, contents, self._read, self._parsed)
 
     def contents(self) -> Contents:
         """What the private folder holds now."""

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from storage.records import JSON
 from synth.worlds.live.errors import ServerSpoke
 from synth.worlds.live.folder import Contents
@@ -28,15 +30,21 @@ _ID_KEYS = ("id", "name", "key", "path", "uuid", "uid")
 ReadCall = Callable[[str, Mapping[str, JSON]], JSON]
 
 
-def read_state(parts: Sequence[StatePart], contents: Contents, call: ReadCall) -> dict[str, JSON]:
-    """The state. call: makes a read-only call, and returns its observation as JSON.
+def read_state(
+    parts: Sequence[StatePart], contents: Contents, call: ReadCall, cache: dict[str, tuple[bytes, JSON]] | None = None
+) -> dict[str, JSON]:
+    """The state. Lists stay lists; `differences` compares lists of rows by what tells the rows apart.
+
+    Args:
+        call: makes a read-only call, and returns its observation as JSON.
+        cache: of files that were read before, by path; those of the same bytes are not parsed again.
 
     Raises:
         ServerSpoke: a file is not what the spec says.
     """
     state: dict[str, Any] = {}
     for part in parts:
-        read = _read_part(part, contents, call)
+        read = _read_part(part, contents, call, {} if cache is None else cache)
         state |= _without(read, part.ignore, "") if part.ignore else read
     return state
 
@@ -56,6 +64,12 @@ def _differences(before: JSON, after: JSON, path: str) -> Iterator[tuple[str, JS
                 yield from _leaves(after[key], inner)
             elif before[key] != after[key]:
                 yield from _differences(before[key], after[key], inner)
+    elif isinstance(before, list) and isinstance(after, list):
+        first, second = keyed(before), keyed(after)
+        if isinstance(first, Mapping) and isinstance(second, Mapping):
+            yield from _differences(first, second, path)
+        elif before != after:
+            yield path, after
     elif isinstance(after, Mapping):
         yield from _leaves(after, path)
     elif before != after:
@@ -79,9 +93,9 @@ def _without(value: Mapping[str, JSON], patterns: Sequence[str], path: str) -> d
     return kept
 
 
-def _read_part(part: StatePart, contents: Contents, call: ReadCall) -> dict[str, JSON]:
+def _read_part(part: StatePart, contents: Contents, call: ReadCall, cache: dict[str, tuple[bytes, JSON]]) -> dict[str, JSON]:
     if part.calls is not None:
-        return {_call_name(tool, arguments): keyed(call(tool, arguments)) for tool, arguments in part.calls}
+        return {_call_name(tool, arguments): call(tool, arguments) for tool, arguments in part.calls}
     if part.files is not None:
         return _files(part.files, contents)
     pattern = part.sqlite or part.json_file or part.jsonl or ""
@@ -89,12 +103,16 @@ def _read_part(part: StatePart, contents: Contents, call: ReadCall) -> dict[str,
     read: dict[str, JSON] = {}
     for path in paths:
         data = contents[path].data or b""
-        if part.sqlite is not None:
+        known = cache.get(path)
+        if known is not None and known[0] is data and part.sqlite is None:
+            value = known[1]
+        elif part.sqlite is not None:
             value = _sqlite(data, contents, path)
         elif part.json_file is not None:
             value = _at(_parsed(data, path), part.at)
         else:
             value = _json_lines(data, path, part.key)
+        cache[path] = (data, value)
         read |= value if len(paths) == 1 and isinstance(value, dict) else {path: value}
     return read
 
@@ -103,19 +121,14 @@ def _call_name(tool: str, arguments: Mapping[str, JSON]) -> str:
     return f"{tool}({', '.join(f'{name}={json.dumps(value)}' for name, value in arguments.items())})" if arguments else tool
 
 
-def keyed(value: JSON) -> JSON:
-    """Lists of rows as mappings by the field that tells the rows apart, so that a row has a path; other lists stay."""
-    if isinstance(value, Mapping):
-        return {str(key): keyed(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        rows = [each for each in value if isinstance(each, Mapping)]
-        if rows and len(rows) == len(value):
-            for name in _key_names(rows[0]):
-                keys = [row.get(name) for row in rows]
-                if all(isinstance(key, str | int) for key in keys) and len({str(key) for key in keys}) == len(rows):
-                    return {str(row[name]): keyed(row) for row in rows}
-        return [keyed(each) for each in value]
-    return value
+def keyed(rows: list[JSON]) -> JSON:
+    """A list of rows as a mapping by the field that tells the rows apart, so that a row has a path; any other list stays."""
+    if rows and all(isinstance(each, Mapping) for each in rows):
+        for name in _key_names(rows[0]):
+            keys = [row.get(name) for row in rows]
+            if all(isinstance(key, str | int) for key in keys) and len({str(key) for key in keys}) == len(rows):
+                return {str(row[name]): row for row in rows}
+    return rows
 
 
 def _key_names(row: Mapping[str, JSON]) -> list[str]:
@@ -154,15 +167,15 @@ def shown_bytes(data: bytes) -> str:
 
 def _parsed(data: bytes, path: str) -> JSON:
     try:
-        return json.loads(data) if data.strip() else {}
-    except (ValueError, RecursionError) as error:
+        return orjson.loads(data) if data.strip() else {}
+    except ValueError as error:
         raise ServerSpoke(f"{path} of the private folder is no JSON: {str(error)[:100]}") from None
 
 
 def _at(value: JSON, keys: str) -> JSON:
     for key in filter(None, keys.split(".")):
         value = value.get(key, {}) if isinstance(value, Mapping) else {}
-    return keyed(value)
+    return value
 
 
 def _json_lines(data: bytes, path: str, key: Sequence[str]) -> dict[str, JSON]:
@@ -172,7 +185,7 @@ def _json_lines(data: bytes, path: str, key: Sequence[str]) -> dict[str, JSON]:
             row = _parsed(line, path)
             names = [name for name in key if isinstance(row, Mapping) and name in row]
             name = " ".join(str(row[each]) for each in names) if names else json.dumps(row, sort_keys=True)
-            rows[name.replace("/", "|")] = keyed(row)
+            rows[name.replace("/", "|")] = row
     return rows
 
 

@@ -1,0 +1,389 @@
+"""The search for plans in a live world: read, try writes, look up what a user would not know, ask, join two goals; keep what is admitted.
+
+One idea: candidates are cheap and mostly wrong; execution and admission decide. Phases share the time that is given:
+
+| phase | finds |
+|---|---|
+| reads | results, whose values join those of the state |
+| acts | calls with an effect |
+| look-ups | acts and questions whose identifiers are looked up by what a user would say, up to three calls deep |
+| questions | values in results |
+| joins | two goals in one request |
+
+It is repeatable but for the time: the same seed tries the same things in the same order, as far as it gets.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from storage.records import JSON, Frame, canonical_json
+from synth.explore.lookups import Route, routes_to, scalar_routes
+from synth.explore.proposals import Proposal, Proposer
+from synth.explore.records import Record, Records, is_key_like
+from synth.explore.sql import tables_of
+from synth.explore.wording import label_of_path, request_for_act, request_for_value
+from synth.tasks.solver import NotAdmitted, admit
+from synth.worlds.base import Unsolvable
+from synth.worlds.live.errors import ServerFailed
+from synth.worlds.live.live_intents import LiveIntent, fact_of, kinds_of
+from synth.worlds.live.live_spec import DATA
+from synth.worlds.live.live_world import LiveWorld
+from synth.worlds.live.lock import FoundIntent, FoundSlot, LiveTool
+from synth.worlds.live.plans import PlanCall, execute_template, form_of, kind_of, moved
+from synth.worlds.live.values import parse_loosely
+
+SHARES = {"reads": 0.08, "acts": 0.32, "lookups": 0.22, "questions": 0.16, "joins": 0.22}
+READS_PER_TOOL, EXAMPLES, TRIES_PER_WRITER = 6, 8, 400
+LOOKUP_TRIES, LOOKUP_DEPTH = 10, 3
+Progress = Callable[[str, int, int], None]
+"""Phase, plans tried, plans admitted."""
+
+
+@dataclass(frozen=True)
+class FoundPlan:
+    """A plan with values. told: path to what the answer tells; None for an act."""
+
+    calls: tuple[PlanCall, ...]
+    slots: Mapping[str, JSON]
+    labels: Mapping[str, str]
+    says: str
+    told: tuple[Any, ...] | None = None
+    told_label: str = ""
+
+    @property
+    def kind(self) -> str:
+        told = None if self.told is None else [step if isinstance(step, str) else "where" for step in self.told]
+        return f"{kind_of(self.calls, told)} {sorted(self.slots)} {self.says}"
+
+
+@dataclass
+class Exploration:
+    """What was found. refused: reason -> plans. seconds: per phase."""
+
+    intents: list[FoundIntent] = field(default_factory=list)
+    tried: int = 0
+    admitted: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    calls: int = 0
+    failures: list[str] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+class Explorer:
+    """Explores a live world.
+
+    Args:
+        world: without intents; its lock says which tools change the state.
+        seconds: to spend.
+        most: plans to admit.
+    """
+
+    def __init__(self, world: type[LiveWorld], *, seconds: float, most: int = 400, seed: int = 0, progress: Progress | None = None) -> None:
+        self._rng = random.Random(seed)
+        self._seconds, self._most = seconds, most
+        self._progress = progress or (lambda *_: None)
+        body: dict[str, Any] = {"intents": {}, "kinds": {}}
+        self._kind: type[LiveWorld] = type(world.__name__, (world,), body)
+        self._intents, self._kinds = body["intents"], body["kinds"]
+        self._world = self._kind(0)
+        self._start = self._world.snapshot()
+        self._tools = {tool.name: tool for tool in world.lock.tools}
+        self._readers = [tool for tool in world.lock.tools if not tool.changes_state]
+        self._writers = [tool for tool in world.lock.tools if tool.changes_state]
+        state = self._world.state()
+        self._records = Records()
+        self._records.add(state)
+        self._add_paths()
+        tables = tables_of(state) if any(part.sqlite for part in world.spec.state) else {}
+        for name in tables:
+            self._records.add_value("table_name", name)
+        self._proposer = Proposer(self._records, tables, self._rng)
+        self._found: dict[str, list[FoundPlan]] = defaultdict(list)
+        self._seen: set[str] = set()
+        self._acts: list[tuple[FoundPlan, Record | None]] = []
+        self._reads: list[tuple[Proposal, JSON]] = []
+        self._lookups: dict[str, tuple[Proposal, Route] | None] = {}
+        self.result = Exploration()
+
+    def run(self) -> Exploration:
+        """Explores until the time is spent, or enough was found. Raises ServerFailed: the server fails again and again."""
+        phases = {
+            "reads": self._read, "acts": self._act, "lookups": self._look_up_in_acts, "questions": self._ask, "joins": self._join,
+        }  # fmt: skip
+        ends = time.monotonic()
+        for name, work in phases.items():
+            began = time.monotonic()
+            ends = max(ends, began) if name == "reads" else ends
+            ends += self._seconds * SHARES[name]
+            for _ in work():
+                self._progress(name, self.result.tried, self.result.admitted)
+                if time.monotonic() > ends or self.result.admitted >= self._most:
+                    break
+            self.result.seconds[name] = round(time.monotonic() - began, 1)
+        self._world.close()
+        self.result.intents = list(self._as_intents())
+        return self.result
+
+    # ---- phases -----------------------------------------------------------------------------------------------------------
+
+    def _read(self) -> Iterator[None]:
+        for _ in range(READS_PER_TOOL):
+            for tool in self._readers:
+                proposal = self._proposer.propose(tool)
+                if proposal is not None:
+                    self._make_read(proposal)
+                yield
+
+    def _act(self) -> Iterator[None]:
+        tries: Counter[str] = Counter()
+        kept: Counter[str] = Counter()
+        while True:
+            open_tools = [tool for tool in self._writers if kept[tool.name] < 2 * EXAMPLES and tries[tool.name] < TRIES_PER_WRITER * (1 + kept[tool.name])]
+            if not open_tools:
+                return
+            tool = min(open_tools, key=lambda tool: (kept[tool.name], tries[tool.name]))
+            tries[tool.name] += 1
+            proposal = self._proposer.propose(tool, is_writer=True)
+            if proposal is not None and self._has_effect(proposal):
+                says = f"Please {proposal.statement.says}." if proposal.statement else request_for_act((proposal.call,), proposal.labels, tool.description)
+                plan = FoundPlan((proposal.call,), proposal.slots, proposal.labels, says)
+                if self._admit(plan):
+                    kept[tool.name] += 1
+                    self._acts.append((plan, proposal.about))
+            yield
+
+    def _look_up_in_acts(self) -> Iterator[None]:
+        acts = list(self._acts)
+        self._rng.shuffle(acts)
+        for plan, about in acts:
+            for grown in self._grown(plan, about, LOOKUP_DEPTH):
+                if self._admit(grown):
+                    self._acts.append((grown, about))
+            yield
+
+    def _ask(self) -> Iterator[None]:
+        for _ in range(1000):
+            tool = self._rng.choice(self._readers) if self._readers else None
+            if tool is None:
+                return
+            proposal = self._proposer.propose(tool)
+            result = self._make_read(proposal) if proposal is not None else None
+            if proposal is not None and result is not None:
+                for plan in self._questions(proposal, result):
+                    if self._admit(plan):
+                        for grown in self._grown(plan, proposal.about, LOOKUP_DEPTH - 1):
+                            self._admit(grown)
+            yield
+
+    def _join(self) -> Iterator[None]:
+        if len(self._acts) < 2:
+            return
+        by_kind: dict[str, list[FoundPlan]] = defaultdict(list)
+        for plan, _ in self._acts:
+            by_kind[plan.kind].append(plan)
+        kinds = sorted(by_kind)
+        for _ in range(2000):
+            first, second = (self._rng.choice(by_kind[kind]) for kind in self._rng.sample(kinds, 2)) if len(kinds) > 1 else (None, None)
+            if first is None or second is None:
+                return
+            if len(first.calls) + len(second.calls) <= 6:
+                self._admit(join_plans(first, second))
+            yield
+
+    # ---- plans ------------------------------------------------------------------------------------------------------------
+
+    def _questions(self, proposal: Proposal, result: JSON) -> Iterator[FoundPlan]:
+        said = {str(value) for value in proposal.slots.values()}
+        if proposal.statement is not None:
+            told = routes_to(_only_value(result), result)
+            if told:
+                says = f"Please {proposal.statement.says}."
+                yield FoundPlan((proposal.call,), proposal.slots, proposal.labels, says, told[0].path, proposal.statement.told or "value")
+            return
+        routes = [(route, value) for route, value in scalar_routes(result) if str(value) not in said and fact_of(value) is not None]
+        for route, _ in self._rng.sample(routes, min(2, len(routes))):
+            labels = {**proposal.labels, **route.labels}
+            label = label_of_path(route.path)
+            says = request_for_value((proposal.call,), labels, label, route.path)
+            yield FoundPlan((proposal.call,), {**proposal.slots, **route.slots}, labels, says, route.path, label)
+
+    def _grown(self, plan: FoundPlan, about: Record | None, depth: int) -> Iterator[FoundPlan]:
+        """The plan with one key that is looked up by something else, and so on."""
+        if depth == 0:
+            return
+        first = plan.calls[0]
+        for name, source in first.arguments.items():
+            is_list = isinstance(source, list) and len(source) == 1
+            inner = source[0] if is_list else source
+            if form_of(inner) != "said" or not is_key_like(name.removesuffix("s"), None):
+                continue
+            slot = inner["said"]
+            looked_up = self._lookup(plan.slots[slot], about, f"{_first_word(name)}_")
+            if looked_up is None or (set(looked_up[0].slots) | set(looked_up[1].slots)) & (set(plan.slots) - {slot}):
+                continue
+            grown = self._with_lookup(plan, name, slot, is_list, *looked_up)
+            yield grown
+            yield from self._grown(grown, about, depth - 1)
+
+    def _with_lookup(self, plan: FoundPlan, name: str, slot: str, is_list: bool, read: Proposal, route: Route) -> FoundPlan:
+        calls = moved(plan.calls, 1, {})
+        found: JSON = {"found": [0, list(route.path)]}
+        calls[0] = PlanCall(tool=calls[0].tool, arguments={**calls[0].arguments, name: [found] if is_list else found})
+        all_calls = (read.call, *calls)
+        slots = {**read.slots, **route.slots, **{key: value for key, value in plan.slots.items() if key != slot}}
+        labels = {**read.labels, **route.labels, **plan.labels}
+        description = self._tools[all_calls[-1].tool].description
+        if plan.told is None:
+            says = request_for_act(all_calls, labels, description)
+        else:
+            says = request_for_value(all_calls, labels, plan.told_label, plan.told)
+        return FoundPlan(all_calls, slots, labels, says, plan.told, plan.told_label)
+
+    def _lookup(self, value: JSON, about: Record | None, prefix: str) -> tuple[Proposal, Route] | None:
+        """A read that shows this value, and the route to it; none of its arguments is the value."""
+        key = f"{prefix}{value}"
+        if key not in self._lookups:
+            self._lookups[key] = self._search_lookup(value, about, prefix)
+        return self._lookups[key]
+
+    def _search_lookup(self, value: JSON, about: Record | None, prefix: str) -> tuple[Proposal, Route] | None:
+        around = [record for each in self._records.by_value.get(str(value), [])[:4] for record in self._records.near(each)[:10]]
+        for _ in range(LOOKUP_TRIES):
+            if not self._readers or not around:
+                return None
+            tool = self._rng.choice(self._readers)
+            proposal = self._proposer.propose(tool, self._rng.choice(around))
+            if proposal is None or proposal.statement is not None or any(str(value) == str(each) for each in proposal.slots.values()):
+                continue
+            if not any(is_key_like(name.removesuffix("s")) or value for name, value in proposal.slots.items()):
+                continue
+            result = self._make_read(proposal)
+            routes = routes_to(value, result, prefix) if result is not None else []
+            if routes:
+                return proposal, self._rng.choice(routes[:3])
+        return None
+
+    # ---- execution --------------------------------------------------------------------------------------------------------
+
+    def _make_read(self, proposal: Proposal) -> JSON | None:
+        """The result of a read; None for an error."""
+        self.result.calls += 1
+        try:
+            executed = execute_template(self._world, (proposal.call,), proposal.slots)
+        except Unsolvable:
+            return None
+        except ServerFailed:
+            self._world.reset(0)
+            return None
+        result = executed.results()[0]
+        if len(self._reads) < 500:
+            self._records.add(result, at=f"{proposal.tool.name}{canonical_json(proposal.slots)[:200]}")
+            self._reads.append((proposal, result))
+        return result
+
+    def _has_effect(self, proposal: Proposal) -> bool:
+        self.result.calls += 1
+        try:
+            execute_template(self._world, (proposal.call,), proposal.slots)
+            has_changed = bool(self._world.changes())
+        except Unsolvable:
+            return False
+        except ServerFailed:
+            self._world.reset(0)
+            return False
+        self._world.restore(self._start)
+        return has_changed
+
+    def _admit(self, plan: FoundPlan) -> bool:
+        """Whether the plan is admitted as a task; then it is kept."""
+        mark = canonical_json([plan.kind, plan.slots])
+        if mark in self._seen or len(self._found[plan.kind]) >= EXAMPLES:
+            return False
+        self._seen.add(mark)
+        name = f"plan_{len(self._seen)}"
+        found = _intent(name, [plan])
+        self._intents[name] = LiveIntent(self._kind.spec.live, found)
+        self._kinds.update(kinds_of([found]))
+        text = plan.says.format_map(plan.slots)
+        self.result.tried += 1
+        try:
+            admit(self._kind, Frame(world=self._kind.name, intent=name, slots=dict(plan.slots)), text=text, language="en", seed=0, division="seed")
+        except NotAdmitted as refused:
+            self.result.refused[refused.reason] += 1
+            return False
+        except ServerFailed as failure:
+            self.result.refused["server_failed"] += 1
+            self.result.failures.append(str(failure)[:300])
+            return False
+        finally:
+            del self._intents[name]
+        self.result.admitted += 1
+        self._found[plan.kind].append(plan)
+        return True
+
+    def _add_paths(self) -> None:
+        if any(part.files for part in self._kind.spec.state):
+            for path in self._world.pool.start(0).snapshot.contents:
+                if not path.startswith(".git/") and path != ".git":
+                    self._records.add_value("path", f"{DATA}/{path}")
+
+    def _as_intents(self) -> Iterator[FoundIntent]:
+        taken: Counter[str] = Counter()
+        for plans in self._found.values():
+            if plans:
+                base = "_via_".join(call.tool for call in reversed(plans[0].calls[-2:])) if len(plans[0].calls) <= 2 else f"{plans[0].calls[-1].tool}_in_{len(plans[0].calls)}"
+                base = "".join(letter if letter.isalnum() or letter == "_" else "_" for letter in base)
+                taken[base] += 1
+                yield _intent(base if taken[base] == 1 else f"{base}_{taken[base]}", plans)
+
+
+def join_plans(first: FoundPlan, second: FoundPlan) -> FoundPlan:
+    """Both goals in one request, the first one first; slots of the second that have a name of the first are renamed."""
+    rename = {name: _free(name, {*first.slots, *second.slots}) for name in second.slots if name in first.slots}
+    calls = (*first.calls, *moved(second.calls, len(first.calls), rename))
+    slots = {**first.slots, **{rename.get(name, name): value for name, value in second.slots.items()}}
+    labels = {**first.labels, **{rename.get(name, name): label for name, label in second.labels.items()}}
+    says = second.says
+    for name, new in rename.items():
+        says = says.replace(f"{{{name}}}", f"{{{new}}}")
+    return FoundPlan(calls, slots, labels, f"{first.says} Also, {says[0].lower()}{says[1:]}")
+
+
+def _free(name: str, taken: set[str]) -> str:
+    return next(f"{name}_{number}" for number in range(2, 99) if f"{name}_{number}" not in taken)
+
+
+def _first_word(name: str) -> str:
+    return name.split("_")[0].lower()
+
+
+def _only_value(result: JSON) -> JSON:
+    """The value of a result with one row of one column; None for any other."""
+    value = parse_loosely(result)
+    while isinstance(value, list | Mapping) and len(value) == 1:
+        value = value[0] if isinstance(value, list) else next(iter(value.values()))
+    return None if isinstance(value, list | Mapping) else value
+
+
+def _intent(name: str, plans: list[FoundPlan]) -> FoundIntent:
+    first = plans[0]
+    slots = tuple(
+        FoundSlot(
+            name=slot,
+            label=first.labels.get(slot, slot.replace("_", " ")),
+            kind="number" if all(isinstance(plan.slots[slot], int | float) for plan in plans) else "text",
+            is_entity=is_key_like(slot),
+        )
+        for slot in first.slots
+    )
+    examples = tuple(json.loads(canonical_json(dict(plan.slots))) for plan in plans)
+    return FoundIntent(
+        name=name, calls=first.calls, told=first.told, told_label=first.told_label, slots=slots, says=(first.says,), examples=examples
+    )
