@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from storage.records import JSON, Frame, canonical_json
-from synth.explore.lookups import Route, routes_to, scalar_routes
+from synth.explore.lookups import Route, holds_value, routes_to, scalar_routes
 from synth.explore.proposals import Proposal, Proposer
 from synth.explore.records import Record, Records, is_key_like
 from synth.explore.sql import tables_of
@@ -36,7 +36,7 @@ from synth.worlds.live.live_intents import LiveIntent, fact_of, kinds_of
 from synth.worlds.live.live_spec import DATA
 from synth.worlds.live.live_world import LiveWorld
 from synth.worlds.live.lock import FoundIntent, FoundSlot, LiveTool
-from synth.worlds.live.plans import PlanCall, execute_template, form_of, kind_of, moved
+from synth.worlds.live.plans import KEY, PlanCall, execute_template, follow, form_of, found_in, kind_of, moved
 from synth.worlds.live.values import parse_loosely
 
 SHARES = {"reads": 0.08, "acts": 0.32, "lookups": 0.22, "questions": 0.16, "joins": 0.22}
@@ -65,11 +65,12 @@ class FoundPlan:
 
 @dataclass
 class Exploration:
-    """What was found. refused: reason -> plans. seconds: per phase."""
+    """What was found. pruned: candidates with a shortcut, which were not tried. refused: reason -> plans. seconds: per phase."""
 
     intents: list[FoundIntent] = field(default_factory=list)
     tried: int = 0
     admitted: int = 0
+    pruned: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     calls: int = 0
     failures: list[str] = field(default_factory=list)
@@ -208,6 +209,7 @@ class Explorer:
                 yield FoundPlan((proposal.call,), proposal.slots, proposal.labels, says, told[0].path, proposal.statement.told or "value")
             return
         routes = [(route, value) for route, value in scalar_routes(result) if str(value) not in said and fact_of(value) is not None]
+        routes = [(route, value) for route, value in routes if KEY not in route.path]
         for route, _ in self._rng.sample(routes, min(2, len(routes))):
             labels = {**proposal.labels, **route.labels}
             label = label_of_path(route.path)
@@ -307,6 +309,9 @@ class Explorer:
         if mark in self._seen or len(self._found[plan.kind]) >= EXAMPLES:
             return False
         self._seen.add(mark)
+        if len(plan.calls) > 1 and self._has_shortcut(plan):
+            self.result.pruned += 1
+            return False
         name = f"plan_{len(self._seen)}"
         found = _intent(name, [plan])
         self._intents[name] = LiveIntent(self._kind.spec.live, found)
@@ -317,6 +322,7 @@ class Explorer:
             admit(self._kind, Frame(world=self._kind.name, intent=name, slots=dict(plan.slots)), text=text, language="en", seed=0, division="seed")
         except NotAdmitted as refused:
             self.result.refused[refused.reason] += 1
+            self.result.failures.append(f"{refused} | {text} | {[call.tool for call in plan.calls]}")
             return False
         except ServerFailed as failure:
             self.result.refused["server_failed"] += 1
@@ -327,6 +333,27 @@ class Explorer:
         self.result.admitted += 1
         self._found[plan.kind].append(plan)
         return True
+
+    def _has_shortcut(self, plan: FoundPlan) -> bool:
+        """Whether a value that is looked up, or asked for, is known before: said in the request, or shown by an earlier call. Such a plan has
+        a call that can be dropped. Also where a call is made twice, or cannot be made."""
+        try:
+            executed = execute_template(self._world, plan.calls, plan.slots)
+        except Unsolvable:
+            return True
+        except ServerFailed:
+            self._world.reset(0)
+            return True
+        self._world.restore(self._start)
+        results = executed.results()
+        if len({canonical_json([call.tool, call.arguments]) for call in executed.calls}) < len(executed.calls):
+            return True
+        shown: list[tuple[int, JSON]] = [
+            (at, follow(results[at], path, plan.slots)) for call in plan.calls for source in call.arguments.values() for at, path in found_in(source)
+        ]
+        shown += [(len(results) - 1, follow(results[-1], plan.told, plan.slots))] if plan.told is not None else []
+        said = {str(value) for value in plan.slots.values()}
+        return any(str(value) in said or any(holds_value(result, value) for result in results[:at]) for at, value in shown)
 
     def _add_paths(self) -> None:
         if any(part.files for part in self._kind.spec.state):

@@ -28,6 +28,11 @@ def routes_to(value: JSON, result: JSON, prefix: str = "") -> list[Route]:
     return found[:MOST_PATHS]
 
 
+def holds_value(result: JSON, value: JSON) -> bool:
+    """Whether a value stands anywhere in a result, as a value or as a key."""
+    return _holds(result, value)
+
+
 def scalar_routes(result: JSON, prefix: str = "") -> list[tuple[Route, JSON]]:
     """Routes to all short values in a result, each with its value."""
     values: list[JSON] = []
@@ -91,7 +96,7 @@ def _are_alike(tree: Mapping[str, Any]) -> bool:
 
 def _holds(tree: JSON, value: JSON) -> bool:
     if isinstance(tree, Mapping):
-        return any(_holds(inner, value) for inner in tree.values())
+        return value in tree or any(_holds(inner, value) for inner in tree.values())
     if isinstance(tree, list):
         return any(_holds(inner, value) for inner in tree)
     return bool(tree == value and type(tree) is type(value))

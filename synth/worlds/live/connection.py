@@ -137,7 +137,7 @@ class Connection:
 
     def __init__(self, where: Pipes | str, *, start_s: float, call_s: float, answer_bytes: int) -> None:
         require_sdk()
-        self._where, self._call_s, self._answer_bytes = where, call_s, answer_bytes
+        self._where, self.call_s, self._answer_bytes = where, call_s, answer_bytes
         self.notes = ServerNotes()
         self.instructions = ""
         self._loop = loop()
@@ -157,11 +157,11 @@ class Connection:
 
     def tools(self) -> list[RawTool]:
         """All tools, of all pages. Raises ServerFailed; a name that is listed twice is kept once."""
-        return self._ask(self._list_tools(), self._call_s * 3)
+        return self._ask(self._list_tools(), self.call_s * 3)
 
     def call(self, name: str, arguments: Mapping[str, JSON]) -> RawResult:
         """Raises ServerFailed: it died, hung or sent what is no answer. An error of the tool is a result."""
-        return self._ask(self._call(name, arguments), self._call_s)
+        return self._ask(self._call(name, arguments), self.call_s)
 
     def close(self) -> None:
         """Ends the session; may be called again."""
@@ -266,7 +266,8 @@ class Connection:
                 return asked.result(min(max(0.0, left), TICK_S))
             except TimeoutError:
                 self.on_tick()
-                if asked.done() or time.monotonic() >= min(self._last_progress + timeout_s, began + PROGRESS_FACTOR * timeout_s):
+                has_failed = asked.done() and isinstance(asked.exception(), TimeoutError)
+                if has_failed or time.monotonic() >= min(self._last_progress + timeout_s, began + PROGRESS_FACTOR * timeout_s):
                     asked.cancel()
                     raise ServerHung(self._explain(f"the server did not answer within {timeout_s:g} s")) from None
             except ServerFailed:

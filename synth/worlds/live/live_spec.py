@@ -93,12 +93,13 @@ class LiveSpec(_Part):
     command, url, python, openapi: what to start (`python`: `module:object`); `command` beside `openapi` starts the API itself.
     about: what the world is for: the system prompt of its conversations.
     mounts: folders of this machine that the command needs, read-only in the box at the same path.
+    In command, url, variables and fixed, `{seed}` stands for the world's seed, and `{copy}` for an id that every start of a copy has alone.
     variables: of the server's environment. secrets: names of variables that are taken from the caller's environment.
     folder: what the private folder holds at the start, a path from the YAML file. start: calls that are made before the first one.
     state: parts of the state; empty where nothing has one.
     restore: how a copy gets back to an earlier state; measured by `connect`.
     clock: the time that the server sees; it goes on from there.
-    hide: tools that are not offered. fixed: arguments that every call has, and that are not offered.
+    only: the tools that are offered; all if not said. hide: tools that are not offered. fixed: arguments that every call has, and that are not offered.
     show: keys, joined by dots, that lead to what of a result is shown; all of it if not said.
     errors: patterns of results that are errors, although the server does not say so.
     reads, writes: tools that do not change the state, and tools that do, where the measurement is wrong.
@@ -119,6 +120,7 @@ class LiveSpec(_Part):
     state: tuple[StatePart, ...] = ()
     restore: Restore | Literal["measured"] = "measured"
     clock: str | None = None
+    only: tuple[str, ...] = ()
     hide: tuple[str, ...] = ()
     fixed: Arguments = Field(default_factory=dict)
     show: str = ""

@@ -143,6 +143,16 @@ def said_slots(source: JSON) -> Iterator[str]:
             yield from said_slots(inner)
 
 
+def found_in(source: JSON) -> Iterator[tuple[int, Sequence[Any]]]:
+    """The look-ups of an argument: the call, and the path in its result."""
+    form = form_of(source)
+    if form == "found":
+        yield source["found"][0], source["found"][1]
+    elif form == "" and isinstance(source, Mapping | list):
+        for inner in source.values() if isinstance(source, Mapping) else source:
+            yield from found_in(inner)
+
+
 def parents_of(source: JSON) -> Iterator[int]:
     """The earlier calls that an argument needs."""
     form = form_of(source)

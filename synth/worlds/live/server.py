@@ -19,6 +19,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -40,7 +41,7 @@ from synth.worlds.live.state import read_state
 STATE_TOOL, SNAPSHOT_TOOL, RESTORE_TOOL = "_headrace_state", "_headrace_snapshot", "_headrace_restore"
 """Tools of `inside/function_server.py` for the host."""
 PREFIX = "headrace-live"
-SEED = "{seed}"
+SEED, COPY = "{seed}", "{copy}"
 Calls = tuple[tuple[str, str], ...]
 """Tool and arguments as JSON text."""
 
@@ -84,6 +85,7 @@ class LiveServer:
             os.chown(self._folder, NOBODY, NOBODY)
         self._contents: Contents = {}
         self._calls: Calls = ()
+        self._copy = ""
         self._parsed: dict[str, tuple[bytes, JSON]] = {}
         self._box: Box | None = None
         self._connection: Connection | None = None
@@ -180,6 +182,10 @@ class LiveServer:
             self._box = None
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    def set_call_time(self, seconds: float) -> None:
+        """The longest time of a call, until the next start."""
+        self._live().call_s = seconds
+
     def signal(self, number: signal.Signals) -> None:
         """Sends a signal to all processes of the copy: to try what happens when it hangs or dies."""
         assert self._box is not None
@@ -194,6 +200,7 @@ class LiveServer:
 
     def _start_anew(self, contents: Contents) -> None:
         limits, spec = self.spec.limits, self.spec
+        self._copy = uuid.uuid4().hex
         where: object = self._filled(spec.url)
         if self._connection is not None:
             self._connection.close()
@@ -251,9 +258,9 @@ class LiveServer:
         return type(failure)(f"{failure}{f' ({how})' if how else ''}")
 
     def _filled(self, value: JSON) -> JSON:
-        """The value with `{seed}` replaced."""
+        """The value with `{seed}` and `{copy}` replaced."""
         if isinstance(value, str):
-            return value.replace(SEED, str(self.seed))
+            return value.replace(SEED, str(self.seed)).replace(COPY, self._copy)
         if isinstance(value, Mapping):
             return {key: self._filled(inner) for key, inner in value.items()}
         return [self._filled(each) for each in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,611 @@
+"""What a live world can be relied on for: measured on copies of the server, never believed.
+
+One idea: one sequence of calls is made again and again, in fresh copies, after a restore, beside another copy; observations and states must
+be the same. What is the same says what the world may be used for.
+
+| check | holds if |
+|---|---|
+| starts | the server starts in its box, lists its tools, and answers |
+| same_observations | two fresh copies give the same observations for the same calls, but for what is declared volatile |
+| same_state | ... and the same states |
+| reads_write_nothing | no tool that says it only reads changes the state, or what others read |
+| errors_change_nothing | a call that is an error leaves the state as it was |
+| state_is_complete | whatever changes what is read changes the state |
+| nothing_comes_late | a second after the calls, the state is what it was |
+| errors_are_marked | results that read like errors are errors, by the server or by `errors` |
+| snapshot_is_faithful | after a restore, state and observations are those of the snapshot, and the same calls go on as before |
+| copies_are_apart | what one copy does is not seen in another |
+| hang_is_survived, crash_is_survived | a server that is stopped, or killed, is noticed, and another copy works |
+
+Uses: `synthesis` needs the same observations, and copies that are apart and can be set back; `verification` also the checks on state, and
+restores; `rl` also a reset within a second.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import signal
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from storage.errors import BadInput
+from storage.records import JSON
+from synth.explore.proposals import Proposal, Proposer
+from synth.explore.records import Records, match
+from synth.explore.sql import tables_of
+from synth.explore.tool_list import offered_tools
+from synth.worlds.base import Observation
+from synth.worlds.live.errors import ServerFailed
+from synth.worlds.live.live_spec import DATA, LiveSpec, Restore, StatePart, Volatile
+from synth.worlds.live.lock import Check, LiveTool, Lock, Use
+from synth.worlds.live.plans import fill
+from synth.worlds.live.server import LiveServer
+from synth.worlds.live.state import differences
+from synth.worlds.live.values import parse_loosely
+
+PER_TOOL, MOST_CALLS, LATE_S, HANG_S, RL_MS = 3, 80, 1.0, 0.7, 1000.0
+WRITE_TRIES, WITNESSES = 40, 2
+RESTORES = 5
+_VOLATILE = {
+    "a time": r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)?",
+    "a date of JavaScript": r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) \w{3} \d\d \d{4} \d\d:\d\d:\d\d GMT[+-]\d{4}(?: \([^)]*\))?",
+    "a UUID": r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
+    "a time of day": r"\d\d:\d\d:\d\d(?: ?[AP]M)?",
+    "seconds since 1970": r"\b1[5-9]\d{8}(?:\d{3})?(?:\.\d+)?\b",
+    "a random hexadecimal number": r"\b[0-9a-f]{12,64}\b",
+    "a number": r"\d+(?:\.\d+)?",
+}
+_ERROR_TEXT = re.compile(r"^(?:\w+ )?(?:error|exception|failed|failure|invalid|not found|unknown|no such|cannot|could not|traceback)\b[:.]?", re.I)
+_READ_NAMES = re.compile(r"^(?:get|list|read|search|find|show|describe|query|fetch|look|count|check|calculate|open|git_(?:status|log|diff|show|branch))", re.I)
+ProbeCall = tuple[str, str]
+"""Tool, and arguments as JSON text."""
+Progress = Callable[[str], None]
+
+
+@dataclass
+class Run:
+    """Calls with what they returned, and the state after each."""
+
+    calls: list[ProbeCall] = field(default_factory=list)
+    observations: list[Observation] = field(default_factory=list)
+    states: list[dict[str, JSON]] = field(default_factory=list)
+
+
+@dataclass
+class Measured:
+    """spec: with what was found: state, volatile patterns, errors. lock: the rest. notes: for the user."""
+
+    spec: LiveSpec
+    lock: Lock
+    notes: list[str]
+
+    @property
+    def failed(self) -> list[Check]:
+        return [check for check in self.lock.checks if check.holds is False]
+
+
+def measure(spec: LiveSpec, *, seed: int = 0, progress: Progress | None = None) -> Measured:
+    """Measures a live world. Takes some ten seconds, and some forty starts of the server.
+
+    Raises:
+        BadInput: the server cannot be started, or has no tool that can be offered.
+    """
+    return _Measurement(spec, random.Random(seed), progress or (lambda _: None)).run()
+
+
+class _Measurement:
+    def __init__(self, spec: LiveSpec, rng: random.Random, progress: Progress) -> None:
+        self.spec, self.rng, self.progress = spec, rng, progress
+        self.checks: list[Check] = []
+        self.notes: list[str] = []
+        self.call_ms: list[float] = []
+
+    def run(self) -> Measured:
+        self.progress("starting the server")
+        server = self._first_start()
+        try:
+            raw = server.tools()
+            self.tools, self.notes = offered_tools(raw, self.spec)
+            hinted = {tool.name for tool in raw if tool.is_read_only}
+            instructions = server.instructions
+            self.progress(f"calling its {len(self.tools)} tools")
+            first = self._probe(server)
+        except ServerFailed as failure:
+            raise BadInput(f"{self.spec.live}: {failure}") from None
+        finally:
+            server.close()
+        self._check("starts", True, f"{len(self.tools)} tools, {len(first.calls)} calls tried")
+        self._find_error_texts(first)
+        first = self._repeat(first.calls)
+        self._compare_runs(first)
+        effects = self._effects(first)
+        contradicted = sorted(name for name in hinted if effects.get(name))
+        self._classify(effects, hinted, first)
+        self._check_effects(first, contradicted)
+        reads, writes = self._split(first)
+        self._check_hidden(reads, writes)
+        way, reset_ms = self._check_restores(reads, writes)
+        self._check_copies(reads, writes)
+        self._check_failures(reads or first.calls[:1])
+        uses = self._uses(way, reset_ms)
+        tools = tuple(sorted(self.tools, key=lambda tool: tool.name))
+        lock = Lock(
+            spec=self.spec.id,
+            tools=tools,
+            instructions=instructions,
+            restore=way,
+            checks=tuple(self.checks),
+            uses=uses,
+            reset_ms=round(reset_ms, 1),
+            call_ms=round(statistics.median(self.call_ms), 2) if self.call_ms else 0.0,
+        )
+        return Measured(self.spec, lock, self.notes)
+
+    # ---- starting and probing ---------------------------------------------------------------------------------------------
+
+    def _first_start(self) -> LiveServer:
+        try:
+            return LiveServer(self.spec)
+        except ServerFailed as failure:
+            text = str(failure)
+            needs_network = any(word in text for word in ("getaddrinfo", "ENOTFOUND", "EAI_AGAIN", "Name or service", "ENETUNREACH", "Network is unreachable", "resolve host"))
+            hint = ". It needs the network, which its box has not: install it first, or allow it with --network" if needs_network else ""
+            raise BadInput(f"{self.spec.live}: the server cannot be used: {text}{hint}") from None
+
+    def _copy(self) -> LiveServer:
+        return LiveServer(self.spec)
+
+    def _probe(self, server: LiveServer) -> Run:
+        """Calls of all tools with values from the state and from results, the reads first."""
+        state = self._state(server)
+        if not self.spec.state and not self.spec.is_remote and not self.spec.python:
+            self.spec = self.spec.model_copy(update={"state": guess_state(list(server.contents()), server)})
+            server.spec = self.spec
+            state = self._state(server)
+        records = Records()
+        records.add(state)
+        for path in server.contents() if not self.spec.is_remote else ():
+            records.add_value("path", f"{DATA}/{path}")
+        proposer = Proposer(records, tables_of(state) if any(part.sqlite for part in self.spec.state) else {}, self.rng)
+        run = Run()
+        ordered = sorted(self.tools, key=lambda tool: (tool.changes_state and not _READ_NAMES.match(tool.name), tool.name))
+        for round_ in range(PER_TOOL):
+            for tool in ordered:
+                is_writer = tool.changes_state and not _READ_NAMES.match(tool.name)
+                proposal = proposer.propose(tool, is_writer=is_writer)
+                if proposal is None or len(run.calls) >= MOST_CALLS:
+                    continue
+                arguments = _arguments(proposal)
+                observation = self._call(server, tool.name, arguments, run)
+                if not observation.is_error:
+                    records.add(parse_loosely(json.loads(observation.content)), at=f"{tool.name}{round_}")
+        self._probe_writes(server, [tool for tool in ordered if tool.changes_state], proposer, run)
+        for tool in ordered[:20]:
+            wrong = _wrong_arguments(tool)
+            if wrong is not None:
+                self._call(server, tool.name, wrong, run)
+        return run
+
+    def _probe_writes(self, server: LiveServer, writers: Sequence[LiveTool], proposer: Proposer, run: Run) -> None:
+        """More calls of the tools that may write, until each has done something; after it, reads that may show it. What failed on the way
+        is not kept."""
+        readers = [tool for tool in self.tools if tool not in writers or _READ_NAMES.match(tool.name)]
+        for tool in writers:
+            if _READ_NAMES.match(tool.name):
+                continue
+            for _ in range(WRITE_TRIES):
+                proposal = proposer.propose(tool, is_writer=True)
+                if proposal is None:
+                    break
+                tried = Run()
+                if self._call(server, tool.name, _arguments(proposal), tried).is_error:
+                    continue
+                run.calls += tried.calls
+                run.observations += tried.observations
+                run.states += tried.states
+                for reader, arguments in _witnesses(readers, _arguments(proposal)):
+                    self._call(server, reader, arguments, run)
+                break
+
+    def _call(self, server: LiveServer, tool: str, arguments: Mapping[str, JSON], run: Run) -> Observation:
+        began = time.perf_counter()
+        observation = server.call(tool, arguments)
+        self.call_ms.append(1000 * (time.perf_counter() - began))
+        run.calls.append((tool, json.dumps(arguments)))
+        run.observations.append(observation)
+        run.states.append(self._state(server))
+        return observation
+
+    def _state(self, server: LiveServer) -> dict[str, JSON]:
+        return server.state()
+
+    def _repeat(self, calls: Sequence[ProbeCall], server: LiveServer | None = None) -> Run:
+        """The calls in a fresh copy, or in this one."""
+        used = server or self._copy()
+        run = Run()
+        try:
+            for tool, arguments in calls:
+                self._call(used, tool, json.loads(arguments), run)
+        finally:
+            if server is None:
+                used.close()
+        return run
+
+    # ---- observations -----------------------------------------------------------------------------------------------------
+
+    def _find_error_texts(self, run: Run) -> None:
+        """Results that read like errors and are not marked: their beginnings become patterns."""
+        found: set[str] = set()
+        for observation in run.observations:
+            value = json.loads(observation.content)
+            text = value.get("result") if isinstance(value, dict) else None
+            if not observation.is_error and isinstance(text, str) and (match := _ERROR_TEXT.match(text)):
+                found.add(f"^{re.escape(match[0])}")
+        if found:
+            self.spec = self.spec.model_copy(update={"errors": tuple(dict.fromkeys((*self.spec.errors, *sorted(found))))})
+        self._check("errors_are_marked", not found, f"told as results: {', '.join(sorted(found)[:3])}; now in `errors`" if found else "")
+
+    def _compare_runs(self, first: Run) -> None:
+        self.progress("making the same calls in another copy")
+        time.sleep(1.1)
+        second = self._repeat(first.calls)
+        differing = _differing(first, second)
+        if differing:
+            self._declare_volatile(first, second, differing)
+            first_again, second_again = self._repeat(first.calls), self._repeat(first.calls)
+            first.observations, first.states = first_again.observations, first_again.states
+            second, differing = second_again, _differing(first_again, second_again)
+        tools = sorted({first.calls[at][0] for at in differing})
+        self._check("same_observations", not differing, f"differ: {', '.join(tools)}" if differing else f"{len(first.calls)} calls")
+        unlike = [at for at, (one, other) in enumerate(zip(first.states, second.states, strict=True)) if one != other]
+        detail = ", ".join(list(differences(first.states[unlike[0]], second.states[unlike[0]]))[:3]) if unlike else ""
+        self._check("same_state", not unlike, f"after {first.calls[unlike[0]][0]}: {detail}"[:200] if unlike else "")
+
+    def _declare_volatile(self, first: Run, second: Run, differing: Sequence[int]) -> None:
+        """Patterns that make the differing observations equal, tool by tool: the first of a list of usual ones that does."""
+        by_tool: dict[str, list[tuple[str, str]]] = {}
+        for at in differing:
+            by_tool.setdefault(first.calls[at][0], []).append((first.observations[at].content, second.observations[at].content))
+        found: list[Volatile] = []
+        for tool, pairs in sorted(by_tool.items()):
+            for what, pattern in list(_VOLATILE.items())[:-1]:
+                if all(re.sub(pattern, "", one) == re.sub(pattern, "", other) for one, other in pairs):
+                    found.append(Volatile(pattern=pattern, tool=tool, shown=f"({what})"))
+                    break
+        if found:
+            self.spec = self.spec.model_copy(update={"volatile": (*self.spec.volatile, *found)})
+            self.notes.append(f"{', '.join(each.tool for each in found)}: what differs from call to call is masked (`volatile`)")
+
+    # ---- effects ----------------------------------------------------------------------------------------------------------
+
+    def _effects(self, run: Run) -> dict[str, bool]:
+        """Tool -> whether a call that is no error changed the state; without the paths that every call changes, which are logs."""
+        start = self._start_state()
+        changed: list[set[str]] = []
+        before = start
+        for state in run.states:
+            changed.append(set(differences(before, state)))
+            before = state
+        logs = _logs(changed)
+        if logs and self.spec.state:
+            self._ignore(logs)
+            run.states = [{key: value for key, value in state.items() if key not in logs} for state in run.states]
+        effects: dict[str, bool] = {}
+        for (tool, _), observation, paths in zip(run.calls, run.observations, changed, strict=True):
+            if not observation.is_error:
+                effects[tool] = effects.get(tool, False) or any(path.split("/")[0] not in logs for path in paths)
+        self._changed = [{path for path in paths if path.split("/")[0] not in logs} for paths in changed]
+        return effects
+
+    def _ignore(self, logs: set[str]) -> None:
+        parts = tuple(part.model_copy(update={"ignore": (*part.ignore, *sorted(logs))}) for part in self.spec.state)
+        self.spec = self.spec.model_copy(update={"state": parts})
+        self.notes.append(f"{', '.join(sorted(logs))}: every call changes it, so it is a log and no state (`ignore`)")
+
+    def _start_state(self) -> dict[str, JSON]:
+        server = self._copy()
+        try:
+            return self._state(server)
+        finally:
+            server.close()
+
+    def _classify(self, effects: Mapping[str, bool], hinted: set[str], run: Run) -> None:
+        """Whether each tool changes the state: as the spec says, as execution showed, as its hint says, as its name says."""
+
+        def changes(tool: LiveTool) -> bool:
+            if tool.name in (*self.spec.reads, *self.spec.writes):
+                return tool.name in self.spec.writes
+            if effects.get(tool.name):
+                return True
+            if tool.name in hinted:
+                return False
+            return not (tool.name in effects or _READ_NAMES.match(tool.name)) if self.spec.state or self.spec.python else not _READ_NAMES.match(tool.name)
+
+        self.tools = [tool.model_copy(update={"changes_state": changes(tool)}) for tool in self.tools]
+
+    def _check_effects(self, run: Run, contradicted: Sequence[str]) -> None:
+        self._check("reads_write_nothing", not contradicted, f"say that they only read, and write: {', '.join(contradicted)}" if contradicted else "")
+        guilty = sorted({tool for (tool, _), observation, paths in zip(run.calls, run.observations, self._changed, strict=True) if observation.is_error and paths})
+        self._check("errors_change_nothing", not guilty, f"errors of {', '.join(guilty)} change the state" if guilty else "")
+
+    def _split(self, run: Run) -> tuple[list[ProbeCall], list[ProbeCall]]:
+        """Reads that worked (at most two a tool), and calls that changed the state, or may have."""
+        writers = {tool.name for tool in self.tools if tool.changes_state}
+        reads: list[ProbeCall] = []
+        writes: list[ProbeCall] = []
+        for call, observation in zip(run.calls, run.observations, strict=True):
+            if observation.is_error:
+                continue
+            if call[0] in writers:
+                writes.append(call)
+            elif sum(each[0] == call[0] for each in reads) < 6 and call not in reads:
+                reads.append(call)
+        writes = writes[-24:]
+        return self._with_witnesses(reads, writes), writes
+
+    def _with_witnesses(self, reads: Sequence[ProbeCall], writes: Sequence[ProbeCall]) -> list[ProbeCall]:
+        """At most 24 of the reads: those first that show something else after the writes."""
+        server = self._copy()
+        try:
+            before = self._repeat(reads, server)
+            self._repeat(writes, server)
+            after = self._repeat(reads, server)
+        finally:
+            server.close()
+        showing = _differing(before, after)
+        rest = [at for at in range(len(reads)) if at not in showing]
+        return [reads[at] for at in (*showing, *rest)][:24]
+
+    def _check_hidden(self, reads: list[ProbeCall], writes: list[ProbeCall]) -> None:
+        """Effects that the state does not show: reads that change what is read, writes that change only what is read, late ones."""
+        self.progress("looking for effects that the state does not show")
+        server = self._copy()
+        try:
+            before, again = self._repeat(reads, server), self._repeat(reads, server)
+            unsteady = sorted({reads[at][0] for at in _differing(before, again)})
+            hidden: set[str] = set()
+            state, seen = self._state(server), again
+            for tool, arguments in writes:
+                observation = server.call(tool, json.loads(arguments))
+                new_state = self._state(server)
+                if new_state == state and not observation.is_error:
+                    now = self._repeat(reads, server)
+                    if _differing(seen, now):
+                        hidden.add(tool)
+                    seen = now
+                elif new_state != state:
+                    state, seen = new_state, self._repeat(reads, server)
+            last = self._state(server)
+            time.sleep(LATE_S)
+            late = differences(last, self._state(server))
+        finally:
+            server.close()
+        if unsteady:
+            at = next(at for at, check in enumerate(self.checks) if check.name == "reads_write_nothing")
+            self.checks[at] = Check(name="reads_write_nothing", holds=False, detail=f"reading changes what is read: {', '.join(unsteady)}")
+        self._check("state_is_complete", not hidden, f"the state does not show what these do: {', '.join(sorted(hidden))}" if hidden else "")
+        self._check("nothing_comes_late", not late, f"changed a second later: {', '.join(list(late)[:3])}" if late else "")
+
+    # ---- restoring --------------------------------------------------------------------------------------------------------
+
+    def _check_restores(self, reads: list[ProbeCall], writes: list[ProbeCall]) -> tuple[Restore, float]:
+        """The first way back that is faithful, and the median of its milliseconds."""
+        self.progress("setting copies back")
+        ways: tuple[Restore, ...] = ("live", "restart", "replay")
+        if self.spec.is_remote:
+            ways = ("replay",) if "{copy}" in json.dumps(self.spec.model_dump(mode="json")) else ()
+        if self.spec.restore != "measured":
+            ways = (self.spec.restore,)
+        wrong: list[str] = []
+        for way in ways:
+            reason, times = self._try_restore(way, reads, writes)
+            if not reason:
+                others = f"; not by {', '.join(wrong)}" if wrong else ""
+                self._check("snapshot_is_faithful", True, way + others)
+                return way, statistics.median(times)
+            wrong.append(f"{way} ({reason})")
+        if not ways or self.spec.is_remote:
+            self._check("snapshot_is_faithful", None, "a server elsewhere cannot be set back; let `fixed` or `url` hold {copy} if it has namespaces")
+        else:
+            self._check("snapshot_is_faithful", False, "; ".join(wrong))
+        return "none", 0.0
+
+    def _try_restore(self, way: Restore, reads: list[ProbeCall], writes: list[ProbeCall]) -> tuple[str, list[float]]:
+        """Why a way back is not faithful, '' if it is; and the milliseconds of each."""
+        times: list[float] = []
+        server = self._copy()
+        try:
+            start = server.snapshot()
+            for split in (len(writes) // 2, 0):
+                began = time.perf_counter()
+                server.restore(start, way)
+                times += [1000 * (time.perf_counter() - began)]
+                self._repeat(writes[:split], server)
+                middle, state = server.snapshot(), self._state(server)
+                seen = self._repeat(reads, server)
+                on = self._repeat(writes[split:], server)
+                for _ in range(RESTORES if split == 0 else 1):
+                    server.call(*_loaded(writes[-1])) if writes else None
+                    began = time.perf_counter()
+                    server.restore(middle, way)
+                    times.append(1000 * (time.perf_counter() - began))
+                if self._state(server) != state:
+                    return "the state differs", times
+                again = self._repeat(reads, server)
+                if at := _differing(seen, again):
+                    return f"{reads[at[0]][0]} shows something else", times
+                further = self._repeat(writes[split:], server)
+                if at := _differing(on, further):
+                    return f"{writes[split:][at[0]][0]} goes on otherwise", times
+                if on.states and on.states[-1] != further.states[-1]:
+                    return "the same calls lead to another state", times
+            if not writes and way != "live":
+                began = time.perf_counter()
+                server._calls = (("", "{}"),)
+                server.restore(start, way)
+                times = [1000 * (time.perf_counter() - began)]
+        except ServerFailed as failure:
+            return str(failure)[:100], times
+        finally:
+            server.close()
+        return "", times[1:] or times
+
+    def _check_copies(self, reads: list[ProbeCall], writes: list[ProbeCall]) -> None:
+        self.progress("trying two copies side by side, a hang and a crash")
+        if self.spec.is_remote and self.checks[-1].holds is None:
+            self._check("copies_are_apart", None, "a server elsewhere is one for all")
+            return
+        first, second = self._copy(), self._copy()
+        try:
+            seen, state = self._repeat(reads, second), self._state(second)
+            self._repeat(writes, first)
+            again = self._repeat(reads, second)
+            differing = _differing(seen, again)
+            is_same = self._state(second) == state
+            late = self._copy()
+            try:
+                fresh = self._repeat(reads, late)
+                differing += _differing(seen, fresh)
+                is_same &= self._state(late) == state
+            finally:
+                late.close()
+        finally:
+            first.close()
+            second.close()
+        detail = f"{reads[differing[0]][0]} shows what another copy did" if differing else "the state shows what another copy did"
+        self._check("copies_are_apart", not differing and is_same, "" if not differing and is_same else detail)
+
+    def _check_failures(self, calls: Sequence[ProbeCall]) -> None:
+        if self.spec.is_remote or not calls:
+            self._check("hang_is_survived", None, "a server elsewhere is not ours to stop" if self.spec.is_remote else "no call works")
+            self._check("crash_is_survived", None, "")
+            return
+        for name, number, kind in (("hang_is_survived", signal.SIGSTOP, "ServerHung"), ("crash_is_survived", signal.SIGKILL, "ServerDied")):
+            server = self._copy()
+            try:
+                server.set_call_time(HANG_S)
+                server.signal(number)
+                told = ""
+                try:
+                    server.call(*_loaded(calls[0]))
+                except ServerFailed as failure:
+                    told = type(failure).__name__
+            finally:
+                server.close()
+            works = self._repeat(calls[:1]).observations
+            self._check(name, told == kind and bool(works), "" if told == kind else f"it was told as {told or 'an answer'}")
+
+    # ---- the report -------------------------------------------------------------------------------------------------------
+
+    def _check(self, name: str, holds: bool | None, detail: str = "") -> None:
+        self.checks.append(Check(name=name, holds=holds, detail=detail))
+
+    def _uses(self, way: Restore, reset_ms: float) -> tuple[Use, ...]:
+        def hold(*names: str) -> bool:
+            return all(check.holds for check in self.checks if check.name in names)
+
+        uses: list[Use] = []
+        if hold("starts", "same_observations", "copies_are_apart", "hang_is_survived", "crash_is_survived") and way != "none":
+            uses.append("synthesis")
+            if hold("same_state", "reads_write_nothing", "state_is_complete", "nothing_comes_late", "snapshot_is_faithful"):
+                uses.append("verification")
+                if reset_ms <= RL_MS:
+                    uses.append("rl")
+        return tuple(uses)
+
+
+# ---- parts -----------------------------------------------------------------------------------------------------------------
+
+
+def guess_state(paths: Sequence[str], server: LiveServer) -> tuple[StatePart, ...]:
+    """What is state, from the files of the private folder: databases, JSON, JSON Lines, else all files; none if there are none."""
+    contents = server.contents()
+    parts: list[StatePart] = []
+    others = []
+    for path in paths:
+        data = contents[path].data
+        if data is None:
+            continue
+        if data.startswith(b"SQLite format 3\0"):
+            parts.append(StatePart(sqlite=path))
+        elif path.endswith(".jsonl"):
+            parts.append(StatePart(jsonl=path))
+        elif path.endswith(".json") and len(data) > 2:
+            parts.append(StatePart.model_validate({"json": path}))
+        elif not path.endswith(("-wal", "-shm", "-journal")):
+            others.append(path)
+    if not parts or others:
+        ignore = tuple(part.sqlite or part.jsonl or part.json_file or "" for part in parts)
+        parts.append(StatePart(files="**", ignore=(*ignore, *((".git",) if any(path.startswith(".git/") for path in paths) else ()))))
+    return tuple(parts)
+
+
+def _differing(first: Run, second: Run) -> list[int]:
+    return [at for at, (one, other) in enumerate(zip(first.observations, second.observations, strict=True)) if one != other]
+
+
+def _logs(changed: Sequence[set[str]]) -> set[str]:
+    """Top-level paths that (nearly) every call changes."""
+    tops = [{path.split("/")[0] for path in paths} for paths in changed]
+    names = set().union(*tops) if tops else set()
+    return {name for name in names if len(tops) >= 5 and sum(name in each for each in tops) >= 0.95 * len(tops)}
+
+
+def _wrong_arguments(tool: LiveTool) -> dict[str, JSON] | None:
+    """Arguments of the right types that name nothing; None if the tool takes none."""
+    wrong: dict[str, JSON] = {}
+    for name in tool.parameters.get("required") or ():
+        schema = tool.parameters["properties"].get(name, {})
+        kind = schema.get("type")
+        if "enum" in schema:
+            wrong[name] = schema["enum"][0]
+        elif kind == "string":
+            wrong[name] = "no-such-thing-42"
+        elif kind in ("integer", "number"):
+            wrong[name] = schema.get("maximum", 987_654)
+        elif kind == "boolean":
+            wrong[name] = True
+        elif kind == "array" and (schema.get("items") or {}).get("type") == "string":
+            wrong[name] = ["no-such-thing-42"]
+        else:
+            return None
+    return wrong or None
+
+
+def _arguments(proposal: Proposal) -> dict[str, JSON]:
+    return {name: fill(source, proposal.slots, []) for name, source in proposal.call.arguments.items()}
+
+
+def _witnesses(readers: Sequence[LiveTool], arguments: Mapping[str, JSON]) -> list[tuple[str, dict[str, JSON]]]:
+    """Reads whose required arguments are among those of a write, or can be taken from them."""
+    values = dict(_scalars(arguments))
+    found: list[tuple[str, dict[str, JSON]]] = []
+    for tool in readers:
+        taken: dict[str, JSON] = {}
+        for name in tool.parameters.get("required") or ():
+            near = [value for other, value in values.items() if match(name, other) >= 0.7]
+            is_list = tool.parameters["properties"].get(name, {}).get("type") == "array"
+            if near:
+                taken[name] = [near[0]] if is_list else near[0]
+        if len(taken) == len(tool.parameters.get("required") or ()):
+            found.append((tool.name, taken))
+    return found[: 2 * WITNESSES]
+
+
+def _scalars(value: JSON, name: str = "") -> Iterator[tuple[str, JSON]]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _scalars(inner, key)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _scalars(inner, name)
+    elif isinstance(value, str | int | float):
+        yield name, value
+
+
+def _loaded(call: ProbeCall) -> tuple[str, dict[str, JSON]]:
+    return call[0], json.loads(call[1])

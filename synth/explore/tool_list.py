@@ -1,0 +1,113 @@
+"""The tools of a live world as they are offered: those of the server without what the spec hides or fixes, with schemas that can be checked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from storage.errors import BadInput
+from storage.records import CODE_TOOL
+from synth.explore.sql import takes_sql
+from synth.worlds.arguments import compile_checker
+from synth.worlds.live.connection import RawTool
+from synth.worlds.live.live_spec import LiveSpec
+from synth.worlds.live.lock import LiveTool
+from synth.worlds.live.server import RESTORE_TOOL, SNAPSHOT_TOOL, STATE_TOOL
+
+MOST_TOOLS = 300
+MOST_REFERENCES = 12
+_FREE_WORDS = frozenset(("content", "text", "query", "sql", "code", "message", "body", "edits"))
+
+
+def offered_tools(raw: Sequence[RawTool], spec: LiveSpec) -> tuple[list[LiveTool], list[str]]:
+    """The tools of a spec, and notes on those that are left out or changed. Whether a tool changes the state is its hint, or yes.
+
+    Raises:
+        BadInput: no tool is left, the spec names one that is not there, or more than 300 are.
+    """
+    names = {tool.name for tool in raw}
+    for key in ("only", "hide", "reads", "writes"):
+        unknown = [name for name in getattr(spec, key) if name not in names]
+        if unknown:
+            raise BadInput(f"{spec.live}: `{key}` names {unknown[0]}, which is no tool of the server; it has {', '.join(sorted(names)[:8])}")
+    tools: list[LiveTool] = []
+    notes: list[str] = []
+    for tool in raw:
+        if tool.name in spec.hide or (spec.only and tool.name not in spec.only) or tool.name in (STATE_TOOL, SNAPSHOT_TOOL, RESTORE_TOOL):
+            continue
+        if tool.name == CODE_TOOL:
+            notes.append(f"{CODE_TOOL} is left out: Headrace's own tool for programs has this name")
+            continue
+        parameters, note = _parameters(tool, spec)
+        notes += [f"{tool.name}: {note}"] if note else []
+        changes = tool.name in spec.writes or (tool.name not in spec.reads and tool.is_read_only is not True)
+        tools.append(
+            LiveTool(name=tool.name, description=tool.description, parameters=parameters, output=tool.output, changes_state=changes)
+        )
+    if not tools:
+        raise BadInput(f"{spec.live}: the server has no tool that can be offered")
+    if len(tools) > MOST_TOOLS:
+        raise BadInput(f"{spec.live}: the server has {len(tools):,} tools, too many for one world; name those that belong together in `only`")
+    return tools, notes
+
+
+def _parameters(tool: RawTool, spec: LiveSpec) -> tuple[dict[str, Any], str]:
+    """The schema of a tool's arguments, and what was done to it."""
+    schema, note = dict(tool.parameters), ""
+    try:
+        schema = inline_references(schema)
+        schema.pop("$schema", None)
+        schema.setdefault("type", "object")
+        schema["properties"] = {name: dict(inner) for name, inner in (schema.get("properties") or {}).items() if name not in spec.fixed}
+        schema["required"] = [name for name in schema.get("required") or () if name not in spec.fixed]
+        _mark_grounded(schema, tool.description)
+        compile_checker(schema)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        note = f"its schema cannot be read ({str(error)[:100]}); any arguments are passed on"
+        schema = {"type": "object", "properties": {}}
+    return schema, note
+
+
+def inline_references(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A schema without local references: each is replaced by what it names; one in a circle by any value.
+
+    Raises:
+        ValueError: a reference leads out of the schema, or nowhere.
+    """
+
+    def inline(value: Any, seen: tuple[str, ...]) -> Any:
+        if isinstance(value, list):
+            return [inline(each, seen) for each in value]
+        if not isinstance(value, Mapping):
+            return value
+        reference = value.get("$ref")
+        if isinstance(reference, str):
+            if not reference.startswith("#/"):
+                raise ValueError(f"it refers to {reference}")
+            if reference in seen or len(seen) > MOST_REFERENCES:
+                return {}
+            target: Any = schema
+            for part in reference[2:].split("/"):
+                if not isinstance(target, Mapping) or part not in target:
+                    raise ValueError(f"it refers to {reference}, which is not there")
+                target = target[part]
+            rest = {key: inner for key, inner in value.items() if key != "$ref"}
+            return {**inline(target, (*seen, reference)), **inline(rest, seen)} if isinstance(target, Mapping) else {}
+        return {key: inline(inner, seen) for key, inner in value.items() if key not in ("$defs", "definitions")}
+
+    inlined = inline(json.loads(json.dumps(schema)), ())
+    assert isinstance(inlined, dict)
+    return inlined
+
+
+def _mark_grounded(schema: dict[str, Any], description: str) -> None:
+    """Marks required arguments that must have a source in the conversation: names, numbers and ids, but no choices and no free texts."""
+    for name in schema["required"]:
+        inner = schema["properties"].get(name)
+        if inner is None or "enum" in inner or "const" in inner:
+            continue
+        kind = inner.get("type")
+        is_free = name.lower() in _FREE_WORDS or takes_sql(name, f"{inner.get('description', '')} {description}")
+        if kind in ("string", "integer", "number", "array") and not is_free:
+            inner["x-grounded"] = True
