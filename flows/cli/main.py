@@ -52,6 +52,7 @@ app.add_typer(cli_config.app, name="config", rich_help_panel="Operations")
 app.add_typer(worlds.app, name="worlds", rich_help_panel="Operations")
 app.add_typer(ground_requests.app, name="ground", rich_help_panel="Operations")
 app.command(rich_help_panel="Operations")(serve.serve)
+app.command("verify-log", rich_help_panel="Operations")(serve.verify_log)
 
 
 def main() -> None:

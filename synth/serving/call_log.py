@@ -3,7 +3,8 @@
 One idea: a line holds what a replay needs (world, seed, task, tool, arguments) and what the client saw (observation). A line is on disk
 before its client gets the answer. Calls of several episodes are interleaved; `call` counts those of one episode from 1.
 The log does not hold the text with which a model answers its user: an MCP server never sees it.
-Whoever may write the file can forge it; a replay finds observations that no world gave, but not calls that were left out.
+Every program that may write the file can forge it; `synth/serving/judge_log.py` finds observations that no world gave, but not calls that
+were left out.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from storage.errors import BadInput
-from storage.records import JSON, FunctionCall, Message, Task, ToolCall, plain_json
+from storage.records import JSON
 from synth.worlds.base import Observation
 
 
@@ -45,33 +46,3 @@ class CallLog:
 
     def close(self) -> None:
         self._file.close()
-
-
-def read_calls(path: Path, task: Task) -> dict[str, list[Message]]:
-    """Of a log, the calls and observations of each episode of this task, as messages.
-
-    Raises:
-        BadInput: the file is no such log, or has no episode of the task.
-    """
-    episodes: dict[str, list[Message]] = {}
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path}: cannot be read ({error}); name a file that `headrace serve --log` wrote") from None
-    for number, line in enumerate(lines, 1):
-        try:
-            row = json.loads(line)
-            if row["task"] == task.id:
-                episodes.setdefault(str(row["episode"]), []).extend(_messages(row))
-        except (ValueError, KeyError, TypeError):
-            raise BadInput(f"{path}, line {number}: no call that `headrace serve --log` wrote") from None
-    if not episodes:
-        raise BadInput(f"{path} has no call of task {task.id}; it is served with `headrace serve --task {task.id} --log {path}`")
-    return episodes
-
-
-def _messages(row: Mapping[str, JSON]) -> tuple[Message, Message]:
-    """The assistant's call and the tool's answer."""
-    id_ = f"call_{int(row['call'])}"
-    call = ToolCall(id=id_, function=FunctionCall(name=row["tool"], arguments=plain_json(row["arguments"])))
-    return Message(role="assistant", tool_calls=(call,)), Message(role="tool", tool_call_id=id_, content=row["observation"])

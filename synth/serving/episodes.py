@@ -22,10 +22,6 @@ from synth.serving.call_log import CallLog
 from synth.serving.served import Served
 from synth.worlds.base import Observation, World
 
-MOST_EPISODES = 1_000
-"""Episodes that are open at a time."""
-IDLE_S = 30 * 60.0
-"""Seconds without a call after which an episode ends."""
 _REMEMBERED = 100_000
 """Ended episodes whose names are remembered."""
 _AT_ONCE = 16
@@ -72,8 +68,8 @@ class Episodes:
         served: Served,
         log: CallLog | None = None,
         *,
-        most: int = MOST_EPISODES,
-        idle_s: float | None = IDLE_S,
+        most: int,
+        idle_s: float | None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.served, self.most, self.idle_s = served, most, idle_s

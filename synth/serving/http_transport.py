@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import ipaddress
+import os
 import secrets
 import signal
 import socket
@@ -81,7 +82,8 @@ def listen(host: str, port: int) -> socket.socket:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or error
+        number = getattr(error, "errno", None) or 0
+        reason = os.strerror(number) if number > 0 else getattr(error, "strerror", None) or error
         raise BadInput(f"cannot listen on {host}, port {port}: {reason}; name others with --host and --port (0: any free port)") from None
     # Connections inherit it. asyncio sets it only on sockets made with an explicit protocol, and without it an answer takes 40 ms more.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

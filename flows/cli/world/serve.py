@@ -1,15 +1,17 @@
-"""`headrace serve`: a world, or the start state of a stored task, as an MCP server over stdio or HTTP."""
+"""`headrace serve`: a world, or the start state of a stored task, as an MCP server; `headrace verify-log` judges what its clients did."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.shared import Debug
+from flows.cli.shared import Debug, NewestStore
 from flows.cli.terminal import err, handle_errors, print_text
 from storage.errors import BadInput
 
@@ -23,7 +25,7 @@ _OVER_HTTP = "Over HTTP"
 
 def serve(
     world: Annotated[
-        str | None, typer.Argument(metavar="[WORLD|FILE]", help="Name of a world, e.g. retail, banking, gen-7; or a spec file.")
+        str | None, typer.Argument(metavar="WORLD|FILE", help="Name of a world, e.g. retail, banking, gen-7; or a spec file.")
     ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the world's data, where a client names none.")] = 0,
     task: Annotated[
@@ -80,6 +82,8 @@ def serve(
         from synth.serving.call_log import CallLog
         from synth.serving.episodes import Episodes
 
+        if not http and (host, port) != (_LOOPBACK, _PORT):
+            raise BadInput("--host and --port go with --http; without it, one client is served on stdin and stdout")
         served = _served(world, seed, task, store)
         calls = None if log is None else CallLog(log)
         if http:
@@ -89,7 +93,32 @@ def serve(
 
             if sys.stdin.isatty():
                 err.print(f"{_describe(served)}; waits for an MCP client on stdin, Ctrl-C ends it", markup=False)
-            serve_stdio(Episodes(served, calls, idle_s=None))
+            serve_stdio(Episodes(served, calls, most=1, idle_s=None))
+
+
+def verify_log(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Log of `headrace serve --task ID --log FILE`.")],
+    task: Annotated[str, typer.Option("--task", metavar="ID", help="The task that was served.")],
+    episode: Annotated[str | None, typer.Option("--episode", metavar="NAME", help="Only this episode of the log.")] = None,
+    answer: Annotated[str | None, typer.Option("--answer", metavar="TEXT", help="What the model told its user at the end.")] = None,
+    store: NewestStore = None,
+    debug: Debug = False,
+) -> None:
+    """Judge a served task by the log of its calls, replayed in a fresh world. Prints one JSON object an episode.
+
+    `solved` is null if the calls are right and no answer is given: an MCP server never sees what a model tells its user.
+
+    Example: headrace verify-log calls.jsonl --task task-0123456789abcdef --store runs/sample/store
+    """
+    with handle_errors(debug):
+        from flows import validation
+        from synth.serving.judge_log import judge_log
+        from synth.serving.served import find_task, serve_task
+
+        found = find_task(validation.open_store(None, store), task)
+        serve_task(found)  # refuses a task that cannot be executed here
+        for judged in judge_log(file, found, episode, answer):
+            print_text(json.dumps(asdict(judged), ensure_ascii=False))
 
 
 def _check_sdk() -> None:
