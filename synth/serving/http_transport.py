@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import ipaddress
 import os
 import secrets
 import signal
@@ -34,6 +33,8 @@ from synth.serving.mcp_server import SESSION_HEADER, build_server, named_episode
 PATH = "/mcp"
 TOKEN_VARIABLE = "HEADRACE_SERVE_TOKEN"
 LEAST_TOKEN_CHARS = 16
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+"""The addresses for which the SDK checks the headers Host and Origin."""
 _GRACE_S = 2
 """Seconds that a stopping server gives to requests that are being answered."""
 _BACKLOG = 2048
@@ -70,10 +71,7 @@ def token_for(host: str, environment: Mapping[str, str]) -> tuple[str | None, bo
 
 def is_loopback(host: str) -> bool:
     """Whether only programs of this machine reach what listens there."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return host in LOOPBACK
 
 
 def listen(host: str, port: int) -> socket.socket:

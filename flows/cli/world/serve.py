@@ -23,43 +23,51 @@ _LOOPBACK, _PORT = "127.0.0.1", 8765
 _OVER_HTTP = "Over HTTP"
 
 
+ServedWorld = Annotated[
+    str | None, typer.Argument(metavar="WORLD|FILE", help="Name of a world, e.g. retail, banking, gen-7; or a spec file.")
+]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the world's data, where a client names none.")]
+ServedTask = Annotated[
+    str | None, typer.Option("--task", metavar="ID", help="Serve the start state of this task, with its tools, in place of a world.")
+]
+ServedStore = Annotated[
+    Path | None,
+    typer.Option("--store", "-s", metavar="DIR", help="Store of the task (default: the newest under runs/), or of a world of your own."),
+]
+Log = Annotated[Path | None, typer.Option("--log", metavar="FILE", help="Append every call and its result to this file, as JSON Lines.")]
+Http = Annotated[bool, typer.Option("--http", help="Serve many clients over HTTP, instead of one on stdin and stdout.")]
+Host = Annotated[
+    str,
+    typer.Option("--host", metavar="ADDRESS", rich_help_panel=_OVER_HTTP, help="Any but loopback needs a token; there is no TLS."),
+]
+Port = Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, rich_help_panel=_OVER_HTTP, help="0: any free port.")]
+Most = Annotated[
+    int, typer.Option("--episodes", metavar="N", min=1, rich_help_panel=_OVER_HTTP, help="Most episodes that are open at a time.")
+]
+IdleMinutes = Annotated[
+    float,
+    typer.Option(
+        "--idle",
+        metavar="MIN",
+        min=0.01,
+        max=10_080,
+        rich_help_panel=_OVER_HTTP,
+        help="Minutes without a call after which an episode ends.",
+    ),
+]
+
+
 def serve(
-    world: Annotated[
-        str | None, typer.Argument(metavar="WORLD|FILE", help="Name of a world, e.g. retail, banking, gen-7; or a spec file.")
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the world's data, where a client names none.")] = 0,
-    task: Annotated[
-        str | None, typer.Option("--task", metavar="ID", help="Serve the start state of this task, with its tools, in place of a world.")
-    ] = None,
-    store: Annotated[
-        Path | None,
-        typer.Option("--store", "-s", metavar="DIR", help="Store of the task or of a world of your own (default: the newest under runs/)."),
-    ] = None,
-    log: Annotated[
-        Path | None, typer.Option("--log", metavar="FILE", help="Append every call and its result to this file, as JSON Lines.")
-    ] = None,
-    http: Annotated[bool, typer.Option("--http", help="Serve many clients over HTTP, instead of one on stdin and stdout.")] = False,
-    host: Annotated[
-        str,
-        typer.Option(
-            "--host",
-            metavar="ADDRESS",
-            rich_help_panel=_OVER_HTTP,
-            help="Any but loopback needs a token; there is no TLS.",
-        ),
-    ] = _LOOPBACK,
-    port: Annotated[
-        int, typer.Option("--port", metavar="N", min=0, max=65535, rich_help_panel=_OVER_HTTP, help="0: any free port.")
-    ] = _PORT,
-    most: Annotated[
-        int, typer.Option("--episodes", metavar="N", min=1, rich_help_panel=_OVER_HTTP, help="Most episodes that are open at a time.")
-    ] = 1_000,
-    idle_minutes: Annotated[
-        float,
-        typer.Option(
-            "--idle", metavar="MIN", min=0.01, rich_help_panel=_OVER_HTTP, help="Minutes without a call after which an episode ends."
-        ),
-    ] = 30.0,
+    world: ServedWorld = None,
+    seed: Seed = 0,
+    task: ServedTask = None,
+    store: ServedStore = None,
+    log: Log = None,
+    http: Http = False,
+    host: Host = _LOOPBACK,
+    port: Port = _PORT,
+    most: Most = 1_000,
+    idle_minutes: IdleMinutes = 30.0,
     debug: Debug = False,
 ) -> None:
     """Serve a world to other programs, as a server of the Model Context Protocol (MCP). docs/serving.md shows how clients connect.

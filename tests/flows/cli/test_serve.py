@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from typer.testing import CliRunner
 
 from flows.cli.main import app
 from storage.record_rows import tasks_frame
-from storage.records import Task
+from storage.records import CODE_TOOL, Call, Task
 from storage.store import Store, part_id
 from synth.worlds import WORLDS, make_world
 from synth.worlds.declarative.compile import compile_file
@@ -80,36 +82,26 @@ def test_without_the_sdk_the_command_says_what_to_install(monkeypatch: pytest.Mo
     assert "serving needs version 2 of the MCP SDK, and 1.30.0 is installed" in run("serve", "banking", code=2)
 
 
-def call(*options: str, messages: list[dict[str, object]]) -> list[dict[str, object]]:
-    """The answers of a server on stdio to these requests."""
-    command = [sys.executable, "-P", "-m", "flows.cli.main", "serve", *options]
-    stdin = "".join(json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in messages)
-    done = subprocess.run(command, cwd=ROOT, input=stdin, capture_output=True, text=True, check=False, timeout=60)
-    assert (done.returncode, done.stderr) == (0, "")
-    return [json.loads(line) for line in done.stdout.splitlines()]
+def use(options: Sequence[str], calls: Sequence[Call] = ()) -> tuple[list[str], list[str]]:
+    """The names of the tools of a server on stdio, and the results of these calls."""
+    mcp = pytest.importorskip("mcp", reason="the extra live is not installed")
+    command = ["-P", "-m", "flows.cli.main", "serve", *options]
+    server = mcp.StdioServerParameters(command=sys.executable, args=command, env={"PYTHONPATH": str(ROOT)})
 
+    async def connect() -> tuple[list[str], list[str]]:
+        async with mcp.Client(server, mode="legacy") as client:
+            tools = [tool.name for tool in (await client.list_tools()).tools]
+            return tools, [(await client.call_tool(call.tool, call.arguments)).content[0].text for call in calls]
 
-INITIALIZE: list[dict[str, object]] = [
-    {
-        "id": 0,
-        "method": "initialize",
-        "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
-    },
-    {"method": "notifications/initialized"},
-]
+    return asyncio.run(connect())
 
 
 def test_a_stored_task_is_served_and_judged_by_its_log(task: Task, store: Store, tmp_path: Path) -> None:
-    pytest.importorskip("mcp", reason="the extra live is not installed")
     log = tmp_path / "calls.jsonl"
-    calls: list[dict[str, object]] = [
-        {"id": number, "method": "tools/call", "params": {"name": each.tool, "arguments": each.arguments}}
-        for number, each in enumerate(task.plan.calls, 1)
-    ]
-    answers = call("--task", task.id[:12], "--store", str(store.root), "--log", str(log), messages=[*INITIALIZE, *calls])
+    tools, seen = use(["--task", task.id[:12], "--store", str(store.root), "--log", str(log)], task.plan.calls)
     world = make_world(task.world, task.world_seed)
-    seen = {answer["id"]: answer["result"]["content"][0]["text"] for answer in answers[1:]}  # type: ignore[index]
-    assert seen == {number: world.call(each.tool, each.arguments).content for number, each in enumerate(task.plan.calls, 1)}
+    assert seen == [world.call(each.tool, each.arguments).content for each in task.plan.calls]
+    assert set(tools) <= set(task.tools)
     verify = ["verify-log", str(log), "--task", task.id, "--store", str(store.root)]
     assert json.loads(run(*verify))["solved"] is None
     assert json.loads(run(*verify, "--answer", task.plan.answer))["solved"] is True
@@ -118,11 +110,10 @@ def test_a_stored_task_is_served_and_judged_by_its_log(task: Task, store: Store,
 
 
 def test_a_world_of_the_stores_own_is_served(store: Store, tmp_path: Path) -> None:
-    pytest.importorskip("mcp", reason="the extra live is not installed")
     spec = tmp_path / "my.yaml"
     spec.write_text(new_spec(("en",), None, spec))
     world = compile_file(spec)
     WORLDS.register(world)
     store.commit([store.write("worlds", part_id("worlds", [world.name], {}, 1), worlds_frame([world.name]))])
-    answers = call(world.name, "--store", str(store.root), messages=[*INITIALIZE, {"id": 1, "method": "tools/list"}])
-    assert {tool["name"] for tool in answers[1]["result"]["tools"]} <= {tool.name for tool in world.tools}  # type: ignore[index]
+    tools, _ = use([world.name, "--store", str(store.root)])
+    assert set(tools) | {CODE_TOOL} == {tool.name for tool in world.tools} | {CODE_TOOL}

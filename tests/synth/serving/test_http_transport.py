@@ -219,7 +219,9 @@ def test_a_made_token_is_printed_once_and_needed() -> None:
     assert statuses == [401, 200]
 
 
-@pytest.mark.parametrize(("host", "expected"), [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("::", False)])
+@pytest.mark.parametrize(
+    ("host", "expected"), [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("::", False), ("127.0.0.2", False)]
+)
 def test_loopback_is_known(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected
 
