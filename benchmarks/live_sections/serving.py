@@ -7,13 +7,15 @@ another saw would show: all episodes make their first call, then all their secon
 differs from that of the same calls in process, in a world of its own.
 Negative control: the same scripts, where the episodes of a seed share one name, and so one state by right. The check must find some.
 
-`served_calls_per_s`: calls that only read, by SDK clients in two processes at once; the slower of the two eras counts. The clients run on
-the same machine and take more of it than the server.
+`served_calls_per_s`: calls that only read, by sixteen clients at once, each in an episode of its own; the slower of the two eras counts.
+These clients are plain ones in two processes, which send what the SDK sends and look at every answer: the SDK's own client takes more of
+the machine than the server does, and would be measured in its place.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 import signal
@@ -21,10 +23,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
+from http.client import HTTPConnection
 from multiprocessing import get_context
 from typing import Any
+from urllib.parse import urlsplit
 
 from benchmarks.harness import ROOT, Deadline, Figures
 from flows.interactive.world_repl import draw_need, draw_task
@@ -141,35 +146,58 @@ def served_calls_per_s(name: str) -> float:
 
 
 def _load(url: str, era: str, process: int, reads: Sequence[Call]) -> float:
-    return asyncio.run(_load_async(url, era, process, reads))
+    """Calls a second of the clients of this process."""
+    with ThreadPoolExecutor(CLIENTS // CLIENT_PROCESSES) as threads:
+        clients = [PlainClient(url, era, f"{process}-{number}") for number in range(CLIENTS // CLIENT_PROCESSES)]
+        begins = time.monotonic() + 0.5
+        counts = list(threads.map(lambda client: client.keep_calling(reads, begins, begins + LOAD_S), clients))
+    return sum(counts) / LOAD_S
 
 
-async def _load_async(url: str, era: str, process: int, reads: Sequence[Call]) -> float:
-    """Calls a second of this process's clients, each in an episode of its own. The first half second is not counted."""
-    from mcp import Client
+class PlainClient:
+    """One connection to a server, which it keeps."""
 
-    counted = 0
-    begins = time.monotonic() + 0.5
-    ends = begins + LOAD_S
+    def __init__(self, url: str, era: str, name: str) -> None:
+        parts = urlsplit(url)
+        assert parts.hostname is not None
+        self._connection = HTTPConnection(parts.hostname, parts.port)
+        self._headers = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+        self._path, self._meta, self._name = parts.path, {}, name
+        info = {"name": "load", "version": "1"}
+        if era == "legacy":
+            hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info}
+            self._post({"id": 0, "method": "initialize", "params": hello})
+            self._headers["Mcp-Protocol-Version"] = "2025-11-25"
+            self._post({"method": "notifications/initialized"})
+        else:
+            prefix = "io.modelcontextprotocol/"
+            self._path += f"?episode={name}"
+            self._headers |= {"Mcp-Protocol-Version": era, "Mcp-Method": "tools/call"}
+            self._meta = {f"{prefix}protocolVersion": era, f"{prefix}clientInfo": info, f"{prefix}clientCapabilities": {}}
 
-    async def keep_calling(client: Any, rng: random.Random) -> None:
-        nonlocal counted
+    def keep_calling(self, reads: Sequence[Call], begins: float, ends: float) -> int:
+        """Calls until the time `ends`, and counts the calls since `begins`."""
+        rng, counted = random.Random(self._name), 0
         while (now := time.monotonic()) < ends:
             call = rng.choice(reads)
-            result = await client.call_tool(call.tool, call.arguments)
-            if result.is_error:
-                raise ValueError(f"{call.tool}: {result.content[0].text}")
+            params = {"name": call.tool, "arguments": call.arguments} | ({"_meta": self._meta} if self._meta else {})
+            if self._meta:
+                self._headers["Mcp-Name"] = call.tool
+            answer = json.loads(self._post({"id": 1, "method": "tools/call", "params": params}))
+            if answer["result"].get("isError"):
+                raise ValueError(f"{call.tool}: {answer}")
             counted += now >= begins
+        return counted
 
-    async with AsyncExitStack() as stack:
-        clients = []
-        for number in range(CLIENTS // CLIENT_PROCESSES):
-            address = f"{url}?episode={era}-{process}-{number}" if era != "legacy" else url
-            clients.append(await stack.enter_async_context(Client(address, mode=era)))
-        begins = time.monotonic() + 0.5
-        ends = begins + LOAD_S
-        await asyncio.gather(*(keep_calling(client, random.Random(number)) for number, client in enumerate(clients)))
-    return counted / LOAD_S
+    def _post(self, message: Mapping[str, Any]) -> bytes:
+        self._connection.request("POST", self._path, json.dumps({"jsonrpc": "2.0", **message}), self._headers)
+        response = self._connection.getresponse()
+        body = response.read()
+        if response.status >= 300:
+            raise ValueError(f"{response.status}: {body.decode()}")
+        if session := response.headers.get("Mcp-Session-Id"):
+            self._headers["Mcp-Session-Id"] = session
+        return body
 
 
 @contextmanager

@@ -5,7 +5,8 @@ its URL. An episode begins with its first call and ends when its session ends, w
 `idle_s`; then its world is freed. The name of an ended episode is not used again: a client that comes back is told so, instead of
 going on in a fresh world without noticing.
 
-Calls of one episode are executed in the order in which they arrive, those of different episodes side by side in threads.
+Calls of one episode are executed in the order in which they arrive. Those that may take long (programs, worlds that are no compiled
+specs) are executed in threads, side by side with those of other episodes.
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ class Episodes:
         self.served, self.most, self.idle_s = served, most, idle_s
         self._log, self._clock = log, clock
         self._offered = frozenset(tool.name for tool in served.tools)
+        self._quick = served.quick_tools()
         self._open: dict[EpisodeKey, _Episode] = {}
         self._ended: dict[EpisodeKey, str] = {}
         self._threads = anyio.CapacityLimiter(_AT_ONCE)
@@ -98,6 +100,8 @@ class Episodes:
             async with episode.turn:
                 if key in self._ended:
                     raise EpisodeRefused(self._ended[key])
+                if tool in self._quick:
+                    return self._execute(episode, tool, arguments)
                 return await anyio.to_thread.run_sync(self._execute, episode, tool, arguments, limiter=self._threads)
         finally:
             episode.waiting -= 1

@@ -14,6 +14,7 @@ from storage.records import CODE_TOOL, Given, Task, Tool
 from storage.store import Store
 from synth.worlds import WORLDS
 from synth.worlds.base import NOTHING, World
+from synth.worlds.declarative.compiled_world import SpecWorld
 from synth.worlds.run_python import missing
 from synth.worlds.stored_worlds import register_stored
 
@@ -42,6 +43,11 @@ class Served:
     def has_free_seed(self) -> bool:
         """Whether a client may choose the seed of its episode."""
         return not self.task_id
+
+    def quick_tools(self) -> frozenset[str]:
+        """Tools that answer in less time than it takes to hand a call to a thread: those of compiled specs, which run in memory."""
+        is_compiled = issubclass(self.world, SpecWorld)
+        return frozenset(tool.name for tool in self.tools if is_compiled and tool.name != CODE_TOOL)
 
 
 def serve_world(name: str, seed: int = 0) -> Served:

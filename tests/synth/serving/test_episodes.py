@@ -12,12 +12,12 @@ from typing import Any, ClassVar
 
 import pytest
 
-from storage.records import JSON
+from storage.records import CODE_TOOL, JSON
 from synth.serving.call_log import CallLog
 from synth.serving.episodes import EpisodeKey, EpisodeRefused, Episodes
 from synth.serving.served import Served, serve_task, serve_world
 from synth.worlds import WORLDS, make_world
-from synth.worlds.base import Observation, World
+from synth.worlds.base import Observation
 from tests.synth.retail_tasks import task_of
 
 HOTEL = WORLDS["hotel"]
@@ -53,11 +53,23 @@ class CountedHotel(HOTEL):  # type: ignore[valid-type, misc]
         self.closed.append(self.seed)
 
 
+class InThreads(Served):
+    """All calls are executed in threads, as those of worlds that may take long."""
+
+    def quick_tools(self) -> frozenset[str]:
+        return frozenset()
+
+
 @pytest.fixture
 def counted() -> Served:
     CountedHotel.closed = []
-    world: type[World] = CountedHotel
-    return replace(serve_world("hotel"), world=world)
+    return InThreads(CountedHotel, serve_world("hotel").tools)
+
+
+def test_compiled_worlds_answer_at_once_all_else_in_threads() -> None:
+    bank = serve_world("banking")
+    assert bank.quick_tools() == {tool.name for tool in bank.tools} - {CODE_TOOL}
+    assert serve_world("city").quick_tools() == frozenset()
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
