@@ -25,6 +25,7 @@ from synth.serving.mcp_server import build_server, describe_tool
 from synth.serving.served import Served, serve_task, serve_world
 from synth.worlds import WORLDS, make_world
 from synth.worlds.base import Observation
+from synth.worlds.run_python import missing
 from tests.module_graph import ROOT
 from tests.synth.retail_tasks import task_of
 from tests.synth.serving.refusals import refused
@@ -73,6 +74,14 @@ def test_programs_are_offered_only_where_a_sandbox_works(monkeypatch: pytest.Mon
     assert CODE_TOOL not in [tool.name for tool in served.tools]
     result = in_memory(served, "legacy", lambda client: client.call_tool(CODE_TOOL, {"code": "1"}))
     assert (result.is_error, result.content[0].text) == (True, '{"error":"no such tool"}')
+
+
+def test_programs_run_where_a_sandbox_works() -> None:
+    if lacks := missing():
+        pytest.skip(f"left out, no sandbox: {lacks}")
+    result = in_memory(serve_world("banking"), "2026-07-28", lambda client: client.call_tool(CODE_TOOL, {"code": "sum(range(10))"}))
+    assert result.content[0].text == make_world("banking", 0).call(CODE_TOOL, {"code": "sum(range(10))"}).content
+    assert json.loads(result.content[0].text)["result_repr"] == "45"
 
 
 @pytest.mark.parametrize("era", ERAS)
