@@ -22,7 +22,7 @@ from flows.cli import chat, clusters, compare_policies, curate, measure_policy, 
 from flows.cli import config as cli_config
 from flows.cli.shared import ConfigFile, Debug, DryRunOfTraining, Families, ReadStore, StoreFolder, Verbose, run_or_plan
 from flows.cli.terminal import OneLineErrors, handle_errors, out, print_text
-from flows.cli.world import ground_requests, worlds
+from flows.cli.world import ground_requests, serve, worlds
 from synth.gc_paused import collect_seldom
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ app.add_typer(taxonomy.app, name="taxonomy", rich_help_panel="Store")
 app.add_typer(cli_config.app, name="config", rich_help_panel="Operations")
 app.add_typer(worlds.app, name="worlds", rich_help_panel="Operations")
 app.add_typer(ground_requests.app, name="ground", rich_help_panel="Operations")
+app.command(rich_help_panel="Operations")(serve.serve)
+app.command("verify-log", rich_help_panel="Operations")(serve.verify_log)
 
 
 def main() -> None:

@@ -33,6 +33,8 @@ ONLY_PLANNED = {
     r"headrace render": "needs a base model and a class of the user's",
     r"runs/seed1": "needs trainings with several seeds",
     r"headrace (up|down)": "starts or stops a server and a worker",
+    r"serve .*--http": "serves until it is stopped",
+    r"verify-log": "needs the calls of a client",
 }
 """Pattern of an example -> why it is not run. With `--dry-run` where its command has that, else only its options are read."""
 

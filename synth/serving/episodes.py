@@ -1,0 +1,176 @@
+"""The episodes of a server: each has a world of its own, and no call of one is seen by another.
+
+One idea: an episode is a key, and whoever has the key has the state. An MCP session is a key, and so is a name that a client writes into
+its URL. An episode begins with its first call and ends when its session ends, when its client ends it, or when no call came for
+`idle_s`; then its world is freed. The name of an ended episode is not used again: a client that comes back is told so, instead of
+going on in a fresh world without noticing.
+
+Calls of one episode are executed in the order in which they arrive. Those that may take long (programs, worlds that are no compiled
+specs) are executed in threads, side by side with those of other episodes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import anyio
+import anyio.to_thread
+
+from storage.records import JSON, canonical_json
+from synth.serving.call_log import CallLog
+from synth.serving.served import Served
+from synth.worlds.base import Observation, World
+
+_REMEMBERED = 100_000
+"""Ended episodes whose names are remembered."""
+_AT_ONCE = 16
+"""Threads in which worlds execute calls."""
+
+
+class EpisodeRefused(Exception):
+    """The episode cannot be entered. The message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class EpisodeKey:
+    """kind: `session` (an MCP session), `named` (in the URL) or `process` (stdio). The same name of two kinds is two episodes."""
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}"
+
+
+@dataclass
+class _Episode:
+    key: EpisodeKey
+    seed: int
+    used_at_s: float
+    world: World | None = None
+    calls: int = 0
+    waiting: int = 0
+    """Calls that are executed or wait for it."""
+    turn: anyio.Lock = field(default_factory=anyio.Lock)
+
+
+class Episodes:
+    """Safe for all tasks of one event loop.
+
+    most: episodes that may be open at a time; a further one is refused, an open one never dropped for it.
+    idle_s: seconds without a call after which an episode ends; None: never.
+    clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        served: Served,
+        log: CallLog | None = None,
+        *,
+        most: int,
+        idle_s: float | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.served, self.most, self.idle_s = served, most, idle_s
+        self._log, self._clock = log, clock
+        self._offered = frozenset(tool.name for tool in served.tools)
+        self._quick = served.quick_tools()
+        self._open: dict[EpisodeKey, _Episode] = {}
+        self._ended: dict[EpisodeKey, str] = {}
+        self._threads = anyio.CapacityLimiter(_AT_ONCE)
+
+    def __len__(self) -> int:
+        """Number of open episodes."""
+        return len(self._open)
+
+    async def call(self, key: EpisodeKey, seed: int | None, tool: str, arguments: Mapping[str, JSON]) -> Observation:
+        """Executes one call in the world of an episode, which begins if it is new.
+
+        seed: the one that the client names; None: that of the open episode, or the server's.
+
+        Raises:
+            EpisodeRefused: the episode has ended, has another seed, or there are too many.
+            Exception: the world failed, which is not the client's fault.
+        """
+        episode = await self._enter(key, seed)
+        episode.waiting += 1
+        try:
+            async with episode.turn:
+                if key in self._ended:
+                    raise EpisodeRefused(self._ended[key])
+                if tool in self._quick:
+                    return self._execute(episode, tool, arguments)
+                return await anyio.to_thread.run_sync(self._execute, episode, tool, arguments, limiter=self._threads)
+        finally:
+            episode.waiting -= 1
+            episode.used_at_s = self._clock()
+
+    def _execute(self, episode: _Episode, tool: str, arguments: Mapping[str, JSON]) -> Observation:
+        if episode.world is None:
+            episode.world = self.served.world(episode.seed, self.served.given)
+        if tool in self._offered:
+            observation = episode.world.call(tool, arguments)
+        else:
+            observation = Observation(canonical_json({"error": "no such tool"}), is_error=True)
+        episode.calls += 1
+        if self._log is not None:
+            about = {
+                "episode": str(episode.key),
+                "world": self.served.world.name,
+                "seed": episode.seed,
+                "task": self.served.task_id or None,
+                "call": episode.calls,
+            }
+            self._log.write(about, tool, arguments, observation)
+        return observation
+
+    async def _enter(self, key: EpisodeKey, seed: int | None) -> _Episode:
+        if key in self._ended:
+            raise EpisodeRefused(self._ended[key])
+        if seed is not None and seed != self.served.seed and not self.served.has_free_seed:
+            raise EpisodeRefused(f"this server serves task {self.served.task_id}, whose seed is {self.served.seed}; leave out `seed`")
+        episode = self._open.get(key)
+        if episode is None:
+            if len(self._open) >= self.most:
+                await self.end_idle()
+            if len(self._open) >= self.most:
+                raise EpisodeRefused(f"{self.most:,} episodes are open, which is the most; end one, or try again later")
+            episode = self._open[key] = _Episode(key, self.served.seed if seed is None else seed, self._clock())
+        elif seed is not None and seed != episode.seed:
+            raise EpisodeRefused(f"episode {key.name!r} has seed {episode.seed}, not {seed}; name another episode for another seed")
+        return episode
+
+    async def end(self, key: EpisodeKey, why: str = "its client ended it") -> bool:
+        """Ends an episode and frees its world, after the call that is being executed. Returns whether it was open."""
+        episode = self._open.pop(key, None)
+        if episode is None:
+            return False
+        self._ended[key] = f"episode {key.name!r} has ended: {why}; name another episode, or connect again"
+        if len(self._ended) > _REMEMBERED:
+            del self._ended[next(iter(self._ended))]
+        with anyio.CancelScope(shield=True):
+            async with episode.turn:
+                if (world := episode.world) is not None:
+                    episode.world = None
+                    await anyio.to_thread.run_sync(world.close)
+        return True
+
+    async def end_idle(self) -> None:
+        """Ends the episodes without a call for `idle_s`."""
+        if self.idle_s is None:
+            return
+        before_s = self._clock() - self.idle_s
+        for key in [key for key, each in self._open.items() if not each.waiting and each.used_at_s <= before_s]:
+            await self.end(key, f"no call came for {self.idle_s / 60:g} minutes")
+
+    async def end_all(self) -> None:
+        for key in list(self._open):
+            await self.end(key, "the server stops")
+
+    async def keep_ending_idle(self) -> None:
+        """Calls `end_idle` now and then, until it is cancelled."""
+        while self.idle_s is not None:
+            await anyio.sleep(min(60.0, self.idle_s / 4))
+            await self.end_idle()

@@ -1,0 +1,97 @@
+"""What is served: a world with its tools, or the start state of a stored task.
+
+`run_python` is among the tools only where a sandbox works on this machine. A served task offers exactly its own tools, its world's data
+are those of the task, and a client cannot choose another seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from storage.errors import BadInput
+from storage.records import CODE_TOOL, Given, Task, Tool
+from storage.store import Store
+from synth.worlds import WORLDS
+from synth.worlds.base import NOTHING, World
+from synth.worlds.declarative.compiled_world import SpecWorld
+from synth.worlds.run_python import missing
+from synth.worlds.stored_worlds import register_stored
+
+
+@dataclass(frozen=True)
+class Served:
+    """What a server offers.
+
+    world: class of the world that each episode gets an instance of.
+    tools: the offered tools; a call of any other is answered with an error.
+    seed: seed of an episode that names none.
+    given: what the world is given beside its seed.
+    instructions: system prompt for the model at the client; empty for none.
+    task_id, request: the task that is served and its user's first message; empty without a task.
+    """
+
+    world: type[World]
+    tools: tuple[Tool, ...]
+    seed: int = 0
+    given: Given = field(default_factory=lambda: NOTHING)
+    instructions: str = ""
+    task_id: str = ""
+    request: str = ""
+
+    @property
+    def has_free_seed(self) -> bool:
+        """Whether a client may choose the seed of its episode."""
+        return not self.task_id
+
+    def quick_tools(self) -> frozenset[str]:
+        """Tools that answer in less time than it takes to hand a call to a thread: those of compiled specs, which run in memory."""
+        is_compiled = issubclass(self.world, SpecWorld)
+        return frozenset(tool.name for tool in self.tools if is_compiled and tool.name != CODE_TOOL)
+
+
+def serve_world(name: str, seed: int = 0) -> Served:
+    """A world by its name, with all tools that work on this machine.
+
+    Raises:
+        KeyError: there is no world of that name.
+    """
+    world = WORLDS[name]
+    return Served(world, _working(world.tools), seed, instructions=world.system_prompt)
+
+
+def serve_task(task: Task) -> Served:
+    """The start state of a task.
+
+    Raises:
+        BadInput: the task's world is not known here, or its plan runs programs and no sandbox works here.
+    """
+    if task.world not in WORLDS:
+        raise BadInput(f"task {task.id} is of world {task.world!r}, which is not known here; name the store that holds it with --store")
+    if missing() and any(call.tool == CODE_TOOL for call in task.plan.calls):
+        raise BadInput(f"task {task.id} needs {CODE_TOOL}, and no sandbox works here: {missing()}")
+    world = WORLDS[task.world]
+    by_name = {tool.name: tool for tool in world.tools}
+    texts = {role: "\n\n".join(each.content or "" for each in task.messages if each.role == role) for role in ("system", "user")}
+    tools = _working(by_name[name] for name in task.tools)
+    return Served(world, tools, task.world_seed, task.given, texts["system"], task.id, texts["user"])
+
+
+def find_task(store: Store, id_: str) -> Task:
+    """A stored task by its id or the beginning of it; the worlds of its store are known from then on.
+
+    Raises:
+        BadInput: there is no such task, or there are several.
+    """
+    register_stored(store)
+    found = store.query("SELECT task_id, spec FROM tasks WHERE starts_with(task_id, ?) ORDER BY task_id LIMIT 2", [id_])
+    if len(found) == 0:
+        raise BadInput(f"{store.root} has no task {id_!r}; see them with: SELECT task_id FROM tasks, in DuckDB")
+    if len(found) > 1 and found["task_id"][0] != id_:
+        raise BadInput(f"several tasks of {store.root} begin with {id_!r}; give more of the id")
+    return Task.model_validate_json(found["spec"][0])
+
+
+def _working(tools: Iterable[Tool]) -> tuple[Tool, ...]:
+    """These tools, without the one that needs a sandbox where none works."""
+    return tuple(tool for tool in tools if tool.name != CODE_TOOL or not missing())

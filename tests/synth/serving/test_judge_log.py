@@ -1,0 +1,98 @@
+"""The log of a served task, judged: the expert's calls pass, no calls and forged ones do not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from storage.errors import BadInput
+from storage.records import Call, Task
+from synth.serving.call_log import CallLog
+from synth.serving.episodes import EpisodeKey, Episodes
+from synth.serving.judge_log import JudgedEpisode, judge_log
+from synth.serving.served import serve_task
+from tests.synth.retail_tasks import task_of
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    return task_of("close_order", 0)
+
+
+def play(path: Path, task: Task, episode: str, calls: tuple[Call, ...]) -> None:
+    """Logs these calls in an episode of a server that starts and stops."""
+    log = CallLog(path)
+
+    async def call_all() -> None:
+        episodes = Episodes(serve_task(task), log, most=1, idle_s=None)
+        for call in calls:
+            await episodes.call(EpisodeKey("named", episode), None, call.tool, call.arguments)
+
+    asyncio.run(call_all())
+    log.close()
+
+
+def test_the_experts_calls_and_answer_are_solved(task: Task, tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+    play(path, task, "a", task.plan.calls)
+    count = len(task.plan.calls)
+    assert judge_log(path, task, answer=task.plan.answer) == [JudgedEpisode("named:a", count, True, ())]
+    assert judge_log(path, task) == [JudgedEpisode("named:a", count, None, ())]
+    (wrong,) = judge_log(path, task, answer="I cannot do that, there is no tool for it.")
+    assert wrong.solved is False
+
+
+def test_a_call_too_few_is_not_solved(task: Task, tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+    play(path, task, "a", task.plan.calls[:-1])
+    (judged,) = judge_log(path, task, answer=task.plan.answer)
+    assert judged.solved is False
+    assert "end_state" in judged.failed
+    assert judge_log(path, task)[0].solved is False
+
+
+def test_a_forged_observation_is_found(task: Task, tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+    play(path, task, "a", task.plan.calls)
+    lines = path.read_text().splitlines()
+    forged = {**json.loads(lines[0]), "observation": '{"id":"o1","status":"paid"}'}
+    path.write_text("\n".join([json.dumps(forged), *lines[1:]]))
+    assert "observations" in judge_log(path, task, answer=task.plan.answer)[0].failed
+
+
+def test_a_name_that_begins_anew_is_a_further_episode(task: Task, tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+    play(path, task, "a", task.plan.calls)
+    play(path, task, "b", task.plan.calls[:1])
+    play(path, task, "a", task.plan.calls)
+    assert [(each.episode, each.solved) for each in judge_log(path, task)] == [("named:a", None), ("named:b", False), ("named:a#2", None)]
+    assert [each.episode for each in judge_log(path, task, "named:a#2", task.plan.answer)] == ["named:a#2"]
+    with pytest.raises(BadInput, match=r"has 3 episodes of task .*; name the one of the answer with --episode"):
+        judge_log(path, task, answer="done")
+    with pytest.raises(BadInput, match=r"has no episode 'c' of task .*; it has named:a, named:b"):
+        judge_log(path, task, "c")
+
+
+@pytest.mark.parametrize("text", ["{}", "no json", '{"episode": "a", "task": null}', "[1]"])
+def test_a_file_that_is_no_log_is_refused(text: str, task: Task, tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+    path.write_text(text + "\n")
+    with pytest.raises(BadInput, match="line 1: no call that `headrace serve --log` wrote"):
+        judge_log(path, task)
+
+
+def test_a_log_of_other_tasks_or_none_is_refused(task: Task, tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+    with pytest.raises(BadInput, match="cannot be read"):
+        judge_log(path, task)
+    play(path, task, "a", task.plan.calls)
+    with pytest.raises(BadInput, match="has no call of task"):
+        judge_log(path, task.model_copy(update={"id": "task-0000000000000000"}))
+
+
+def test_a_log_that_cannot_be_written_is_refused_before_anything_is_served(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"cannot be written .*; name another file with --log"):
+        CallLog(tmp_path / "no folder" / "calls.jsonl")
