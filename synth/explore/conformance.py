@@ -40,15 +40,16 @@ from synth.explore.sql import tables_of
 from synth.explore.tool_list import offered_tools
 from synth.worlds.base import Observation
 from synth.worlds.live.errors import ServerFailed
+from synth.worlds.live.live_files import folder_digest
 from synth.worlds.live.live_spec import DATA, LiveSpec, Restore, StatePart, Volatile
 from synth.worlds.live.lock import Check, LiveTool, Lock, Use
 from synth.worlds.live.plans import fill
-from synth.worlds.live.server import LiveServer
+from synth.worlds.live.server import LiveServer, start_contents
 from synth.worlds.live.state import differences
 from synth.worlds.live.values import parse_loosely
 
 PER_TOOL, MOST_CALLS, LATE_S, HANG_S, RL_MS = 3, 80, 1.0, 0.7, 1000.0
-WRITE_TRIES, WITNESSES = 40, 2
+WRITE_TRIES, WITNESSES, MOST_READS, MOST_WRITES = 30, 2, 14, 14
 RESTORES = 5
 _VOLATILE = {
     "a time": r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)?",
@@ -59,8 +60,12 @@ _VOLATILE = {
     "a random hexadecimal number": r"\b[0-9a-f]{12,64}\b",
     "a number": r"\d+(?:\.\d+)?",
 }
-_ERROR_TEXT = re.compile(r"^(?:\w+ )?(?:error|exception|failed|failure|invalid|not found|unknown|no such|cannot|could not|traceback)\b[:.]?", re.I)
-_READ_NAMES = re.compile(r"^(?:get|list|read|search|find|show|describe|query|fetch|look|count|check|calculate|open|git_(?:status|log|diff|show|branch))", re.I)
+_ERROR_TEXT = re.compile(
+    r"^(?:\w+ )?(?:error|exception|failed|failure|invalid|not found|unknown|no such|cannot|could not|traceback)\b[:.]?", re.I
+)
+_READ_NAMES = re.compile(
+    r"^(?:get|list|read|search|find|show|describe|query|fetch|look|count|check|calculate|open|git_(?:status|log|diff|show|branch))", re.I
+)
 ProbeCall = tuple[str, str]
 """Tool, and arguments as JSON text."""
 Progress = Callable[[str], None]
@@ -68,11 +73,12 @@ Progress = Callable[[str], None]
 
 @dataclass
 class Run:
-    """Calls with what they returned, and the state after each."""
+    """Calls with what they returned, and what each changed. state: the last one."""
 
     calls: list[ProbeCall] = field(default_factory=list)
     observations: list[Observation] = field(default_factory=list)
-    states: list[dict[str, JSON]] = field(default_factory=list)
+    changes: list[dict[str, JSON]] = field(default_factory=list)
+    state: dict[str, JSON] = field(default_factory=dict)
 
 
 @dataclass
@@ -137,6 +143,7 @@ class _Measurement:
             spec=self.spec.id,
             tools=tools,
             instructions=instructions,
+            folder=folder_digest(start_contents(self.spec)),
             restore=way,
             checks=tuple(self.checks),
             uses=uses,
@@ -152,7 +159,18 @@ class _Measurement:
             return LiveServer(self.spec)
         except ServerFailed as failure:
             text = str(failure)
-            needs_network = any(word in text for word in ("getaddrinfo", "ENOTFOUND", "EAI_AGAIN", "Name or service", "ENETUNREACH", "Network is unreachable", "resolve host"))
+            needs_network = any(
+                word in text
+                for word in (
+                    "getaddrinfo",
+                    "ENOTFOUND",
+                    "EAI_AGAIN",
+                    "Name or service",
+                    "ENETUNREACH",
+                    "Network is unreachable",
+                    "resolve host",
+                )
+            )
             hint = ". It needs the network, which its box has not: install it first, or allow it with --network" if needs_network else ""
             raise BadInput(f"{self.spec.live}: the server cannot be used: {text}{hint}") from None
 
@@ -171,7 +189,7 @@ class _Measurement:
         for path in server.contents() if not self.spec.is_remote else ():
             records.add_value("path", f"{DATA}/{path}")
         proposer = Proposer(records, tables_of(state) if any(part.sqlite for part in self.spec.state) else {}, self.rng)
-        run = Run()
+        run = Run(state=state)
         ordered = sorted(self.tools, key=lambda tool: (tool.changes_state and not _READ_NAMES.match(tool.name), tool.name))
         for round_ in range(PER_TOOL):
             for tool in ordered:
@@ -201,12 +219,14 @@ class _Measurement:
                 proposal = proposer.propose(tool, is_writer=True)
                 if proposal is None:
                     break
-                tried = Run()
-                if self._call(server, tool.name, _arguments(proposal), tried).is_error:
+                tried = Run(state=run.state)
+                is_error = self._call(server, tool.name, _arguments(proposal), tried).is_error
+                run.state = tried.state
+                if is_error:
                     continue
                 run.calls += tried.calls
                 run.observations += tried.observations
-                run.states += tried.states
+                run.changes += tried.changes
                 for reader, arguments in _witnesses(readers, _arguments(proposal)):
                     self._call(server, reader, arguments, run)
                 break
@@ -217,7 +237,9 @@ class _Measurement:
         self.call_ms.append(1000 * (time.perf_counter() - began))
         run.calls.append((tool, json.dumps(arguments)))
         run.observations.append(observation)
-        run.states.append(self._state(server))
+        state = self._state(server)
+        run.changes.append(differences(run.state, state))
+        run.state = state
         return observation
 
     def _state(self, server: LiveServer) -> dict[str, JSON]:
@@ -228,6 +250,7 @@ class _Measurement:
         used = server or self._copy()
         run = Run()
         try:
+            run.state = self._state(used)
             for tool, arguments in calls:
                 self._call(used, tool, json.loads(arguments), run)
         finally:
@@ -257,12 +280,16 @@ class _Measurement:
         if differing:
             self._declare_volatile(first, second, differing)
             first_again, second_again = self._repeat(first.calls), self._repeat(first.calls)
-            first.observations, first.states = first_again.observations, first_again.states
+            first.observations, first.changes = first_again.observations, first_again.changes
             second, differing = second_again, _differing(first_again, second_again)
         tools = sorted({first.calls[at][0] for at in differing})
         self._check("same_observations", not differing, f"differ: {', '.join(tools)}" if differing else f"{len(first.calls)} calls")
-        unlike = [at for at, (one, other) in enumerate(zip(first.states, second.states, strict=True)) if one != other]
-        detail = ", ".join(list(differences(first.states[unlike[0]], second.states[unlike[0]]))[:3]) if unlike else ""
+        unlike = [at for at, (one, other) in enumerate(zip(first.changes, second.changes, strict=True)) if one != other]
+        detail = (
+            ", ".join([path for path, value in first.changes[unlike[0]].items() if second.changes[unlike[0]].get(path) != value][:3])
+            if unlike
+            else ""
+        )
         self._check("same_state", not unlike, f"after {first.calls[unlike[0]][0]}: {detail}"[:200] if unlike else "")
 
     def _declare_volatile(self, first: Run, second: Run, differing: Sequence[int]) -> None:
@@ -284,20 +311,15 @@ class _Measurement:
 
     def _effects(self, run: Run) -> dict[str, bool]:
         """Tool -> whether a call that is no error changed the state; without the paths that every call changes, which are logs."""
-        start = self._start_state()
-        changed: list[set[str]] = []
-        before = start
-        for state in run.states:
-            changed.append(set(differences(before, state)))
-            before = state
+        changed = [set(changes) for changes in run.changes]
         logs = _logs(changed)
         if logs and self.spec.state:
             self._ignore(logs)
-            run.states = [{key: value for key, value in state.items() if key not in logs} for state in run.states]
         effects: dict[str, bool] = {}
         for (tool, _), observation, paths in zip(run.calls, run.observations, changed, strict=True):
             if not observation.is_error:
                 effects[tool] = effects.get(tool, False) or any(path.split("/")[0] not in logs for path in paths)
+        self._effective = {tool for tool, has_effect in effects.items() if has_effect}
         self._changed = [{path for path in paths if path.split("/")[0] not in logs} for paths in changed]
         return effects
 
@@ -305,13 +327,6 @@ class _Measurement:
         parts = tuple(part.model_copy(update={"ignore": (*part.ignore, *sorted(logs))}) for part in self.spec.state)
         self.spec = self.spec.model_copy(update={"state": parts})
         self.notes.append(f"{', '.join(sorted(logs))}: every call changes it, so it is a log and no state (`ignore`)")
-
-    def _start_state(self) -> dict[str, JSON]:
-        server = self._copy()
-        try:
-            return self._state(server)
-        finally:
-            server.close()
 
     def _classify(self, effects: Mapping[str, bool], hinted: set[str], run: Run) -> None:
         """Whether each tool changes the state: as the spec says, as execution showed, as its hint says, as its name says."""
@@ -323,13 +338,27 @@ class _Measurement:
                 return True
             if tool.name in hinted:
                 return False
-            return not (tool.name in effects or _READ_NAMES.match(tool.name)) if self.spec.state or self.spec.python else not _READ_NAMES.match(tool.name)
+            return (
+                not (tool.name in effects or _READ_NAMES.match(tool.name))
+                if self.spec.state or self.spec.python
+                else not _READ_NAMES.match(tool.name)
+            )
 
         self.tools = [tool.model_copy(update={"changes_state": changes(tool)}) for tool in self.tools]
 
     def _check_effects(self, run: Run, contradicted: Sequence[str]) -> None:
-        self._check("reads_write_nothing", not contradicted, f"say that they only read, and write: {', '.join(contradicted)}" if contradicted else "")
-        guilty = sorted({tool for (tool, _), observation, paths in zip(run.calls, run.observations, self._changed, strict=True) if observation.is_error and paths})
+        self._check(
+            "reads_write_nothing",
+            not contradicted,
+            f"say that they only read, and write: {', '.join(contradicted)}" if contradicted else "",
+        )
+        guilty = sorted(
+            {
+                tool
+                for (tool, _), observation, paths in zip(run.calls, run.observations, self._changed, strict=True)
+                if observation.is_error and paths
+            }
+        )
         self._check("errors_change_nothing", not guilty, f"errors of {', '.join(guilty)} change the state" if guilty else "")
 
     def _split(self, run: Run) -> tuple[list[ProbeCall], list[ProbeCall]]:
@@ -344,7 +373,7 @@ class _Measurement:
                 writes.append(call)
             elif sum(each[0] == call[0] for each in reads) < 6 and call not in reads:
                 reads.append(call)
-        writes = writes[-24:]
+        writes = writes[-MOST_WRITES:]
         return self._with_witnesses(reads, writes), writes
 
     def _with_witnesses(self, reads: Sequence[ProbeCall], writes: Sequence[ProbeCall]) -> list[ProbeCall]:
@@ -358,7 +387,7 @@ class _Measurement:
             server.close()
         showing = _differing(before, after)
         rest = [at for at in range(len(reads)) if at not in showing]
-        return [reads[at] for at in (*showing, *rest)][:24]
+        return [reads[at] for at in (*showing, *rest)][:MOST_READS]
 
     def _check_hidden(self, reads: list[ProbeCall], writes: list[ProbeCall]) -> None:
         """Effects that the state does not show: reads that change what is read, writes that change only what is read, late ones."""
@@ -368,17 +397,11 @@ class _Measurement:
             before, again = self._repeat(reads, server), self._repeat(reads, server)
             unsteady = sorted({reads[at][0] for at in _differing(before, again)})
             hidden: set[str] = set()
-            state, seen = self._state(server), again
-            for tool, arguments in writes:
-                observation = server.call(tool, json.loads(arguments))
-                new_state = self._state(server)
-                if new_state == state and not observation.is_error:
-                    now = self._repeat(reads, server)
-                    if _differing(seen, now):
-                        hidden.add(tool)
-                    seen = now
-                elif new_state != state:
-                    state, seen = new_state, self._repeat(reads, server)
+            for tool, arguments in self._invisible(writes):
+                seen = self._repeat(reads, server)
+                if not server.call(tool, json.loads(arguments)).is_error and _differing(seen, self._repeat(reads, server)):
+                    hidden.add(tool)
+            self._repeat(writes, server)
             last = self._state(server)
             time.sleep(LATE_S)
             late = differences(last, self._state(server))
@@ -387,8 +410,15 @@ class _Measurement:
         if unsteady:
             at = next(at for at, check in enumerate(self.checks) if check.name == "reads_write_nothing")
             self.checks[at] = Check(name="reads_write_nothing", holds=False, detail=f"reading changes what is read: {', '.join(unsteady)}")
-        self._check("state_is_complete", not hidden, f"the state does not show what these do: {', '.join(sorted(hidden))}" if hidden else "")
+        self._check(
+            "state_is_complete", not hidden, f"the state does not show what these do: {', '.join(sorted(hidden))}" if hidden else ""
+        )
         self._check("nothing_comes_late", not late, f"changed a second later: {', '.join(list(late)[:3])}" if late else "")
+
+    def _invisible(self, writes: Sequence[ProbeCall]) -> list[ProbeCall]:
+        """One call of each tool that is taken for a writer, although no call of it changed the state."""
+        calls = {call[0]: call for call in writes if call[0] not in self._effective}
+        return list(calls.values())
 
     # ---- restoring --------------------------------------------------------------------------------------------------------
 
@@ -409,7 +439,9 @@ class _Measurement:
                 return way, statistics.median(times)
             wrong.append(f"{way} ({reason})")
         if not ways or self.spec.is_remote:
-            self._check("snapshot_is_faithful", None, "a server elsewhere cannot be set back; let `fixed` or `url` hold {copy} if it has namespaces")
+            self._check(
+                "snapshot_is_faithful", None, "a server elsewhere cannot be set back; let `fixed` or `url` hold {copy} if it has namespaces"
+            )
         else:
             self._check("snapshot_is_faithful", False, "; ".join(wrong))
         return "none", 0.0
@@ -420,7 +452,7 @@ class _Measurement:
         server = self._copy()
         try:
             start = server.snapshot()
-            for split in (len(writes) // 2, 0):
+            for split in (len(writes) // 2,):
                 began = time.perf_counter()
                 server.restore(start, way)
                 times += [1000 * (time.perf_counter() - began)]
@@ -428,7 +460,7 @@ class _Measurement:
                 middle, state = server.snapshot(), self._state(server)
                 seen = self._repeat(reads, server)
                 on = self._repeat(writes[split:], server)
-                for _ in range(RESTORES if split == 0 else 1):
+                for _ in range(RESTORES):
                     server.call(*_loaded(writes[-1])) if writes else None
                     began = time.perf_counter()
                     server.restore(middle, way)
@@ -441,7 +473,7 @@ class _Measurement:
                 further = self._repeat(writes[split:], server)
                 if at := _differing(on, further):
                     return f"{writes[split:][at[0]][0]} goes on otherwise", times
-                if on.states and on.states[-1] != further.states[-1]:
+                if on.changes != further.changes:
                     return "the same calls lead to another state", times
             if not writes and way != "live":
                 began = time.perf_counter()

@@ -35,7 +35,7 @@ from synth.worlds.live.errors import ServerFailed
 from synth.worlds.live.live_intents import LiveIntent, fact_of, kinds_of
 from synth.worlds.live.live_spec import DATA
 from synth.worlds.live.live_world import LiveWorld
-from synth.worlds.live.lock import FoundIntent, FoundSlot, LiveTool
+from synth.worlds.live.lock import FoundIntent, FoundSlot
 from synth.worlds.live.plans import KEY, PlanCall, execute_template, follow, form_of, found_in, kind_of, moved
 from synth.worlds.live.values import parse_loosely
 
@@ -146,14 +146,22 @@ class Explorer:
         tries: Counter[str] = Counter()
         kept: Counter[str] = Counter()
         while True:
-            open_tools = [tool for tool in self._writers if kept[tool.name] < 2 * EXAMPLES and tries[tool.name] < TRIES_PER_WRITER * (1 + kept[tool.name])]
+            open_tools = [
+                tool
+                for tool in self._writers
+                if kept[tool.name] < 2 * EXAMPLES and tries[tool.name] < TRIES_PER_WRITER * (1 + kept[tool.name])
+            ]
             if not open_tools:
                 return
             tool = min(open_tools, key=lambda tool: (kept[tool.name], tries[tool.name]))
             tries[tool.name] += 1
             proposal = self._proposer.propose(tool, is_writer=True)
             if proposal is not None and self._has_effect(proposal):
-                says = f"Please {proposal.statement.says}." if proposal.statement else request_for_act((proposal.call,), proposal.labels, tool.description)
+                says = (
+                    f"Please {proposal.statement.says}."
+                    if proposal.statement
+                    else request_for_act((proposal.call,), proposal.labels, tool.description)
+                )
                 plan = FoundPlan((proposal.call,), proposal.slots, proposal.labels, says)
                 if self._admit(plan):
                     kept[tool.name] += 1
@@ -319,7 +327,14 @@ class Explorer:
         text = plan.says.format_map(plan.slots)
         self.result.tried += 1
         try:
-            admit(self._kind, Frame(world=self._kind.name, intent=name, slots=dict(plan.slots)), text=text, language="en", seed=0, division="seed")
+            admit(
+                self._kind,
+                Frame(world=self._kind.name, intent=name, slots=dict(plan.slots)),
+                text=text,
+                language="en",
+                seed=0,
+                division="seed",
+            )
         except NotAdmitted as refused:
             self.result.refused[refused.reason] += 1
             self.result.failures.append(f"{refused} | {text} | {[call.tool for call in plan.calls]}")
@@ -335,8 +350,9 @@ class Explorer:
         return True
 
     def _has_shortcut(self, plan: FoundPlan) -> bool:
-        """Whether a value that is looked up, or asked for, is known before: said in the request, or shown by an earlier call. Such a plan has
-        a call that can be dropped. Also where a call is made twice, or cannot be made."""
+        """Whether a value that is looked up, or asked for, is known before: said in the request, or shown by an earlier call.
+
+        Such a plan has a call that can be dropped. Also where a call is made twice, or cannot be made."""
         try:
             executed = execute_template(self._world, plan.calls, plan.slots)
         except Unsolvable:
@@ -349,7 +365,10 @@ class Explorer:
         if len({canonical_json([call.tool, call.arguments]) for call in executed.calls}) < len(executed.calls):
             return True
         shown: list[tuple[int, JSON]] = [
-            (at, follow(results[at], path, plan.slots)) for call in plan.calls for source in call.arguments.values() for at, path in found_in(source)
+            (at, follow(results[at], path, plan.slots))
+            for call in plan.calls
+            for source in call.arguments.values()
+            for at, path in found_in(source)
         ]
         shown += [(len(results) - 1, follow(results[-1], plan.told, plan.slots))] if plan.told is not None else []
         said = {str(value) for value in plan.slots.values()}
@@ -365,7 +384,11 @@ class Explorer:
         taken: Counter[str] = Counter()
         for plans in self._found.values():
             if plans:
-                base = "_via_".join(call.tool for call in reversed(plans[0].calls[-2:])) if len(plans[0].calls) <= 2 else f"{plans[0].calls[-1].tool}_in_{len(plans[0].calls)}"
+                base = (
+                    "_via_".join(call.tool for call in reversed(plans[0].calls[-2:]))
+                    if len(plans[0].calls) <= 2
+                    else f"{plans[0].calls[-1].tool}_in_{len(plans[0].calls)}"
+                )
                 base = "".join(letter if letter.isalnum() or letter == "_" else "_" for letter in base)
                 taken[base] += 1
                 yield _intent(base if taken[base] == 1 else f"{base}_{taken[base]}", plans)
@@ -388,7 +411,7 @@ def _free(name: str, taken: set[str]) -> str:
 
 
 def _first_word(name: str) -> str:
-    return name.split("_")[0].lower()
+    return name.split("_", maxsplit=1)[0].lower()
 
 
 def _only_value(result: JSON) -> JSON:

@@ -1,4 +1,4 @@
-"""Paths that lead to a value in a result, such that the request determines it: a field, the only entry, or the entry that has what is said."""
+"""Paths to a value in a result that the request determines: a field, the only entry, or the one entry that has what is said."""
 
 from __future__ import annotations
 
@@ -37,11 +37,7 @@ def scalar_routes(result: JSON, prefix: str = "") -> list[tuple[Route, JSON]]:
     """Routes to all short values in a result, each with its value."""
     values: list[JSON] = []
     _collect(result, values)
-    pairs = []
-    for value in values:
-        for route in routes_to(value, result, prefix)[:1]:
-            pairs.append((route, value))
-    return pairs
+    return [(route, value) for value in values for route in routes_to(value, result, prefix)[:1]]
 
 
 def _collect(value: JSON, into: list[JSON]) -> None:
@@ -55,9 +51,7 @@ def _collect(value: JSON, into: list[JSON]) -> None:
         into.append(value)
 
 
-def _routes(
-    value: JSON, tree: JSON, path: tuple[Any, ...], slots: dict[str, JSON], labels: dict[str, str], prefix: str
-) -> Iterator[Route]:
+def _routes(value: JSON, tree: JSON, path: tuple[Any, ...], slots: dict[str, JSON], labels: dict[str, str], prefix: str) -> Iterator[Route]:
     if not isinstance(tree, Mapping | list):
         if tree == value and type(tree) is type(value):
             yield Route(path, slots, labels)
@@ -112,7 +106,13 @@ def _selections(
     if not isinstance(entry, Mapping):
         return
     for field, inner in entry.items():
-        if not isinstance(inner, str | int | float) or isinstance(inner, bool) or inner == value or len(str(inner)) > 40 or not str(inner).strip():
+        if (
+            not isinstance(inner, str | int | float)
+            or isinstance(inner, bool)
+            or inner == value
+            or len(str(inner)) > 40
+            or not str(inner).strip()
+        ):
             continue
         if str(inner) == str(name) or field.endswith(("_id", "Id")):
             continue

@@ -103,7 +103,9 @@ class Proposer:
         for name, inner in (schema.get("properties") or {}).items():
             is_required = name in (schema.get("required") or ())
             if is_required or self.rng.random() < OPTIONAL_SHARE:
-                source = self._source(name if name not in proposal.slots else f"{slot}_{name}", name, inner, proposal, tool, is_writer, depth + 1)
+                source = self._source(
+                    name if name not in proposal.slots else f"{slot}_{name}", name, inner, proposal, tool, is_writer, depth + 1
+                )
                 if source is None and is_required:
                     return None
                 if source is not None:
@@ -116,9 +118,7 @@ class Proposer:
         proposal.labels[slot] = " ".join(words_of(name)) or name
         return {"said": slot}
 
-    def _value(
-        self, name: str, schema: Mapping[str, Any], kind: str, proposal: Proposal, tool: LiveTool, is_writer: bool
-    ) -> Value | None:
+    def _value(self, name: str, schema: Mapping[str, Any], kind: str, proposal: Proposal, tool: LiveTool, is_writer: bool) -> Value | None:
         """A value for a scalar parameter."""
         description = str(schema.get("description", ""))
         if kind == "string" and (listed := _listed(description)):
@@ -127,7 +127,18 @@ class Proposer:
         words = set(words_of(name))
         if kind == "string" and words & _PATHS:
             return self._path(words, found, is_writer)
-        is_content = kind == "string" and words & {"content", "text", "message", "description", "note", "summary", "title", "comment", "insight", "observation"}
+        is_content = kind == "string" and words & {
+            "content",
+            "text",
+            "message",
+            "description",
+            "note",
+            "summary",
+            "title",
+            "comment",
+            "insight",
+            "observation",
+        }
         if is_writer and is_content and (found is None or self.rng.random() < 0.7):
             return self._made_up()
         if is_writer and found is not None and kind == "string" and words == {"name"} and self.rng.random() < 0.3:
@@ -155,12 +166,20 @@ class Proposer:
 
         def fits(value: Value) -> bool:
             if wanted is str:
-                return isinstance(value, str) and bool(value.strip()) and value not in proposal.slots.values() and (not pattern or bool(re.search(pattern, value)))
+                return (
+                    isinstance(value, str)
+                    and bool(value.strip())
+                    and value not in proposal.slots.values()
+                    and (not pattern or bool(re.search(pattern, value)))
+                )
             return isinstance(value, int) or (wanted is float and isinstance(value, float))
 
         if proposal.about is not None and self.rng.random() < NEAR_SHARE:
             near = [
-                (value, record) for record in self.records.near(proposal.about)[:120] for each, value in record.values() if each in best and fits(value)
+                (value, record)
+                for record in self.records.near(proposal.about)[:120]
+                for each, value in record.values()
+                if each in best and fits(value)
             ]
             if near:
                 return self.rng.choice(near[:12])[0]
@@ -199,7 +218,10 @@ def _resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str
             continue
         choices = schema.get("anyOf") or schema.get("oneOf")
         if isinstance(choices, list) and choices:
-            schema = {**{key: value for key, value in schema.items() if key not in ("anyOf", "oneOf")}, **next((each for each in choices if each.get("type") != "null"), {})}
+            schema = {
+                **{key: value for key, value in schema.items() if key not in ("anyOf", "oneOf")},
+                **next((each for each in choices if each.get("type") != "null"), {}),
+            }
             continue
         break
     return schema

@@ -24,7 +24,9 @@ class Statement:
 
 def takes_sql(parameter: str, description: str) -> bool:
     """Whether a parameter holds SQL."""
-    return parameter in ("query", "sql", "statement") and any(word in description for word in ("SQL", "SELECT", "INSERT", "UPDATE", "CREATE"))
+    return parameter in ("query", "sql", "statement") and any(
+        word in description for word in ("SQL", "SELECT", "INSERT", "UPDATE", "CREATE")
+    )
 
 
 def tables_of(state: Mapping[str, JSON]) -> dict[str, list[dict[str, JSON]]]:

@@ -1,4 +1,4 @@
-"""The tools of a live world as they are offered: those of the server without what the spec hides or fixes, with schemas that can be checked."""
+"""The tools of a live world as they are offered: without what the spec hides or fixes, with schemas that can be checked."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def offered_tools(raw: Sequence[RawTool], spec: LiveSpec) -> tuple[list[LiveTool
     for key in ("only", "hide", "reads", "writes"):
         unknown = [name for name in getattr(spec, key) if name not in names]
         if unknown:
-            raise BadInput(f"{spec.live}: `{key}` names {unknown[0]}, which is no tool of the server; it has {', '.join(sorted(names)[:8])}")
+            raise BadInput(
+                f"{spec.live}: `{key}` names {unknown[0]}, which is no tool of the server; it has {', '.join(sorted(names)[:8])}"
+            )
     tools: list[LiveTool] = []
     notes: list[str] = []
     for tool in raw:
@@ -48,7 +50,9 @@ def offered_tools(raw: Sequence[RawTool], spec: LiveSpec) -> tuple[list[LiveTool
     if not tools:
         raise BadInput(f"{spec.live}: the server has no tool that can be offered")
     if len(tools) > MOST_TOOLS:
-        raise BadInput(f"{spec.live}: the server has {len(tools):,} tools, too many for one world; name those that belong together in `only`")
+        raise BadInput(
+            f"{spec.live}: the server has {len(tools):,} tools, too many for one world; name those that belong together in `only`"
+        )
     return tools, notes
 
 

@@ -109,9 +109,10 @@ def _check_name(name: str) -> str:
 def _of_file(path: Path) -> str:
     """The name of the world that a spec file gives, registered."""
     from synth.worlds.declarative.compile import compile_file
+    from synth.worlds.live.live_files import is_live_file, live_world_of_file
 
     try:
-        world = compile_file(path)
+        world: type[World] = live_world_of_file(path) if is_live_file(path) else compile_file(path)
     except BadInput as error:
         raise ValueError(str(error)) from None
     WORLDS.register(world)

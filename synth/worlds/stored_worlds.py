@@ -10,14 +10,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from functools import partial
+from typing import Any
 
 import polars as pl
 
 from storage.store import Store
 from storage.tables import TABLES
 from synth.worlds import WORLDS
+from synth.worlds.base import World
 from synth.worlds.declarative.compile import compile_spec
 from synth.worlds.declarative.compiled_world import SpecWorld
+from synth.worlds.live.live_files import live_world_of_source
+from synth.worlds.live.live_spec import is_live
+from synth.worlds.live.live_world import LiveWorld
 
 
 def worlds_frame(names: Iterable[str]) -> pl.DataFrame:
@@ -25,8 +30,9 @@ def worlds_frame(names: Iterable[str]) -> pl.DataFrame:
     rows = []
     for name in sorted({name for name in names if "@" in name}):
         world = WORLDS[name]
-        assert issubclass(world, SpecWorld)
-        rows.append({"world": name, "domain": world.domain.name, "spec": json.dumps(world.source, ensure_ascii=False)})
+        assert issubclass(world, SpecWorld | LiveWorld)
+        domain = world.domain.name if issubclass(world, SpecWorld) else world.spec.live
+        rows.append({"world": name, "domain": domain, "spec": json.dumps(world.source, ensure_ascii=False)})
     return pl.DataFrame(rows, schema=TABLES["worlds"].columns)
 
 
@@ -37,4 +43,8 @@ def register_stored(store: Store) -> None:
     """
     for name, spec in store.query("SELECT world, spec FROM worlds ORDER BY world").iter_rows():
         if name not in WORLDS:
-            WORLDS.register_later(name, partial(compile_spec, json.loads(spec), name=name, where=f"world {name} of {store.root}"))
+            WORLDS.register_later(name, partial(_compile, json.loads(spec), name=name, where=f"world {name} of {store.root}"))
+
+
+def _compile(source: Any, *, name: str, where: str) -> type[World]:
+    return live_world_of_source(source, where) if is_live(source) else compile_spec(source, name=name, where=where)

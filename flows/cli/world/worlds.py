@@ -11,6 +11,7 @@ import typer
 
 from flows.cli.shared import Debug, NewestStore
 from flows.cli.terminal import handle_errors, out, print_text, read_lines
+from flows.cli.world import connect
 from flows.cli.world.worlds_write import write
 from storage.errors import BadInput
 
@@ -136,9 +137,12 @@ def check(
         from synth.worlds.declarative.compile import compile_file
         from synth.worlds.declarative.language.problems import SpecError, causes_of
         from synth.worlds.declarative.library_worlds import library_specs, world_of
+        from synth.worlds.live.live_files import is_live_file
 
         if not file.is_file():
             raise BadInput(f"{file}: no such file; `headrace worlds new {file}` writes one to start from")
+        if is_live_file(file):
+            raise BadInput(f"{file} is a live world; check it with: headrace worlds connect file {file}")
         try:
             is_shipped = any(file.resolve() == path.resolve() for path in library_specs().values())
             world = world_of(file.stem) if is_shipped else compile_file(file)
@@ -211,6 +215,8 @@ def try_(
 
 
 app.command("write")(write)
+app.add_typer(connect.app, name="connect")
+app.command("explore")(connect.explore)
 
 
 def _print_world(world: type[SpecWorld], draws: int) -> None:

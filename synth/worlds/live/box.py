@@ -149,7 +149,7 @@ class Box:
             control, inner = socket.socketpair()
             control.settimeout(self._spec.limits.start_s)
             try:
-                with open(os.devnull, "rb+") as null:
+                with Path(os.devnull).open("rb+") as null:
                     nothing = Pipes(null.fileno(), null.fileno(), theirs.stderr)
                     self._open(nothing, (inner.fileno(),))
             finally:
@@ -282,7 +282,7 @@ def python_words(command: Sequence[str]) -> list[str] | None:
         is_plain = bool(rest) and (rest[0] == "-m" or not rest[0].startswith("-")) and len(rest) > (rest[0] == "-m")
         return [command[0], *rest] if is_plain else None
     path = shutil.which(command[0])
-    with contextlib.suppress(OSError), open(path or command[0], "rb") as file:
+    with contextlib.suppress(OSError), Path(path or command[0]).open("rb") as file:
         first = file.readline(300).decode(errors="replace").strip()
         if first.startswith("#!") and "python" in first.rsplit("/", 1)[-1] and " " not in first:
             return [first[2:], str(path), *command[1:]]

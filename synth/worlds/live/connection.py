@@ -13,9 +13,9 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,14 +24,13 @@ from storage.records import JSON
 from synth.sandbox.safe_text import safe_text
 from synth.worlds.live.box import Pipes
 from synth.worlds.live.errors import ServerDied, ServerFailed, ServerHung, ServerSpoke
+from synth.worlds.live.pipe_transport import PipeTransport, ServerNotes
 
 if TYPE_CHECKING:
     from mcp.client.client import Client
 
 T = TypeVar("T")
 MOST_PAGES, MOST_TOOLS = 200, 10_000
-STDERR_BYTES = 16_384
-READ_BYTES = 1 << 20
 PROGRESS_FACTOR = 10
 """A call that reports progress may last this many times as long."""
 CLOSE_S = 3.0
@@ -59,19 +58,6 @@ class RawResult:
     texts: tuple[str, ...]
     structured: JSON | None
     is_error: bool
-
-
-@dataclass
-class ServerNotes:
-    """What a server said beside its answers. noise: lines of its stdout that are no messages. stderr: the end of it."""
-
-    noise: int = 0
-    tools_changed: bool = False
-    stderr: bytearray = field(default_factory=bytearray)
-
-    def stderr_tail(self, characters: int = 300) -> str:
-        """The end of its stderr in one line, safe to show."""
-        return " ".join(safe_text(bytes(self.stderr)).split())[-characters:]
 
 
 class Loop:
@@ -187,7 +173,7 @@ class Connection:
     async def _hold_session(self, start_s: float) -> None:
         from mcp.client.client import Client
 
-        server: Any = self._where if isinstance(self._where, str) else _PipeTransport(self._where, self)
+        server: Any = self._where if isinstance(self._where, str) else PipeTransport(self._where, self.notes, self._answer_bytes, self.fail)
         mode = "auto" if isinstance(self._where, str) else "legacy"
         client = Client(server, mode=mode, cache=None, message_handler=self._note_message)
         async with asyncio.timeout(start_s) as limit, client:
@@ -301,119 +287,6 @@ class Connection:
         tail = self.notes.stderr_tail()
         noise = f"; {self.notes.noise} lines of its stdout are no MCP messages" if self.notes.noise else ""
         return f"{what}{noise}{f'; its stderr ends: {tail}' if tail else ''}"
-
-
-class _PipeTransport:
-    """A transport of the SDK over the pipes of a box. Use it in the loop's thread."""
-
-    def __init__(self, pipes: Pipes, connection: Connection) -> None:
-        self._pipes, self._connection = pipes, connection
-        self._stack = contextlib.AsyncExitStack()
-
-    async def __aenter__(self) -> Any:
-        return await self._stack.enter_async_context(self._open())
-
-    async def __aexit__(self, *error: Any) -> None:
-        await self._stack.aclose()
-
-    @contextlib.asynccontextmanager
-    async def _open(self) -> AsyncIterator[Any]:
-        import anyio
-
-        received, read_stream = anyio.create_memory_object_stream[Any](10**9)
-        write_stream, to_send = anyio.create_memory_object_stream[Any](0)
-        running = asyncio.get_running_loop()
-        out = self._pipes.stdin
-        os.set_blocking(out, False)
-        buffer = bytearray()
-        notes, most = self._connection.notes, self._connection._answer_bytes
-
-        def read_stdout() -> None:
-            try:
-                data = os.read(self._pipes.stdout, READ_BYTES)
-            except BlockingIOError:
-                return
-            except OSError:
-                data = b""
-            if not data:
-                running.remove_reader(self._pipes.stdout)
-                received.close()
-                return
-            buffer.extend(data)
-            if b"\n" in data:
-                *lines, rest = bytes(buffer).split(b"\n")
-                buffer[:] = rest
-                for line in lines:
-                    _deliver(line, received, notes, most, self._connection)
-            if len(buffer) > most:
-                running.remove_reader(self._pipes.stdout)
-                self._connection.fail(ServerSpoke(f"the server sent an answer of more than {most:,} bytes"))
-                received.close()
-
-        def read_stderr() -> None:
-            try:
-                data = os.read(self._pipes.stderr, READ_BYTES)
-            except OSError:
-                data = b""
-            if not data:
-                running.remove_reader(self._pipes.stderr)
-            notes.stderr.extend(data)
-            del notes.stderr[:-STDERR_BYTES]
-
-        async def write_stdin() -> None:
-            async for message in to_send:
-                data = memoryview(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
-                while data:
-                    try:
-                        data = data[os.write(out, data) :]
-                    except BlockingIOError:
-                        await _writable(running, out)
-                    except OSError:
-                        received.close()
-                        return
-
-        for descriptor, reader in ((self._pipes.stdout, read_stdout), (self._pipes.stderr, read_stderr)):
-            os.set_blocking(descriptor, False)
-            running.add_reader(descriptor, reader)
-        writer = asyncio.create_task(write_stdin())
-        try:
-            yield read_stream, write_stream
-        finally:
-            writer.cancel()
-            for descriptor in (self._pipes.stdout, self._pipes.stderr):
-                running.remove_reader(descriptor)
-            for stream in (received, read_stream, write_stream, to_send):
-                stream.close()
-            self._pipes.close()
-
-
-async def _writable(running: asyncio.AbstractEventLoop, descriptor: int) -> None:
-    ready = running.create_future()
-    running.add_writer(descriptor, lambda: ready.done() or ready.set_result(None))
-    try:
-        await ready
-    finally:
-        running.remove_writer(descriptor)
-
-
-def _deliver(line: bytes, received: Any, notes: ServerNotes, most: int, connection: Connection) -> None:
-    """Parses a line of the server's stdout, and hands the message on; what is none is counted."""
-    import mcp_types
-    from mcp.shared.message import SessionMessage
-
-    if len(line) > most:
-        connection.fail(ServerSpoke(f"the server sent an answer of {len(line):,} bytes; the most is {most:,}"))
-        received.close()
-        return
-    if not line.strip():
-        return
-    try:
-        message = mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False)
-    except ValueError:
-        notes.noise += 1
-        return
-    with contextlib.suppress(Exception):
-        received.send_nowait(SessionMessage(message))
 
 
 def _shown(block: Any) -> str:

@@ -110,7 +110,7 @@ def _entry(name: str, folder: int, before: Entry | None) -> Entry | None:
     if before is not None and before.mark == mark:
         return before
     descriptor = os.open(name, _PLAIN, dir_fd=folder)
-    with open(descriptor, "rb") as file:
+    with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return None
         return Entry(file.read(), None, mode, seen.st_mtime_ns, mark)
@@ -154,7 +154,7 @@ def _write(root: Path, path: str, entry: Entry) -> None:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=folder)
             descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=folder)
-            with open(descriptor, "wb") as file:
+            with os.fdopen(descriptor, "wb") as file:
                 _own(descriptor, entry.mode)
                 file.write(entry.data)
                 file.flush()

@@ -82,7 +82,9 @@ def kinds_of(intents: Sequence[FoundIntent]) -> dict[str, SlotKind]:
                 numbers = sorted(value for value in values if isinstance(value, int | float))
                 kinds[f"{found.name}.{slot.name}"] = Quantity("count", numbers[0], numbers[-1], tuple(numbers))
             else:
-                kinds[f"{found.name}.{slot.name}"] = Vocabulary(OpenNames({str(value): {"en": str(value), "zh": str(value)} for value in values}))
+                kinds[f"{found.name}.{slot.name}"] = Vocabulary(
+                    OpenNames({str(value): {"en": str(value), "zh": str(value)} for value in values})
+                )
     return kinds
 
 

@@ -99,7 +99,8 @@ class LiveSpec(_Part):
     state: parts of the state; empty where nothing has one.
     restore: how a copy gets back to an earlier state; measured by `connect`.
     clock: the time that the server sees; it goes on from there.
-    only: the tools that are offered; all if not said. hide: tools that are not offered. fixed: arguments that every call has, and that are not offered.
+    only, hide: the tools that are offered (all if not said), and those that are not.
+    fixed: arguments that every call has, and that are not offered.
     show: keys, joined by dots, that lead to what of a result is shown; all of it if not said.
     errors: patterns of results that are errors, although the server does not say so.
     reads, writes: tools that do not change the state, and tools that do, where the measurement is wrong.

@@ -12,12 +12,12 @@ import random
 import threading
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
-from storage.records import JSON, Given, Tool, content_id
-from synth.text.slot_kinds import OpenNames, SlotKind, Vocabulary
+from storage.records import JSON, Tool, content_id
+from synth.text.slot_kinds import SlotKind
 from synth.worlds.arguments import BadArgument, Checker, compile_checker
-from synth.worlds.base import NOTHING, Intent, Observation, World
+from synth.worlds.base import Intent, Observation, World
 from synth.worlds.live.errors import ServerFailed
 from synth.worlds.live.live_intents import LiveIntent, kinds_of, wording_of
 from synth.worlds.live.live_spec import LiveSpec
@@ -25,6 +25,8 @@ from synth.worlds.live.lock import Lock
 from synth.worlds.live.pool import Pool
 from synth.worlds.live.server import LiveServer, Snapshot
 from synth.worlds.live.state import differences
+
+T = TypeVar("T")
 
 
 class LiveWorld(World):
@@ -103,7 +105,7 @@ class LiveWorld(World):
     def _start_seed(self) -> int:
         return self.seed if self.pool.is_seeded else 0
 
-    def _use(self, work: Callable[[LiveServer], Any]) -> Any:
+    def _use(self, work: Callable[[LiveServer], T]) -> T:
         """Does something with the copy, and drops it if it fails. Raises ServerFailed."""
         if self._server is None:
             self._server = self.pool.lease(self._start_seed())
@@ -176,6 +178,3 @@ def _make(name: str, spec: LiveSpec, lock: Lock) -> type[LiveWorld]:
         "system_prompt": about,
     }
     return type(f"LiveWorld_{spec.live}", (LiveWorld,), body)
-
-
-__all__ = ["NOTHING", "Given", "LiveWorld", "OpenNames", "Vocabulary", "live_name", "make_live_world"]

@@ -77,8 +77,9 @@ class Lock(_Part):
     spec: str
     tools: tuple[LiveTool, ...]
     instructions: str = ""
+    folder: str = ""
+    """Digest of the start folder."""
     restore: Restore
-    ignored: tuple[str, ...] = ()
     checks: tuple[Check, ...] = ()
     uses: tuple[Use, ...] = ()
     reset_ms: float = 0.0
@@ -110,9 +111,9 @@ def read_lock(spec_path: Path, spec: LiveSpec) -> Lock:
     try:
         lock = Lock.model_validate_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise BadInput(f"{spec_path} has not been measured yet; run: headrace worlds connect {spec_path}") from None
+        raise BadInput(f"{spec_path} has not been measured yet; run: headrace worlds connect file {spec_path}") from None
     except (OSError, ValidationError, ValueError) as error:
         raise BadInput(f"{path}: cannot be read ({' '.join(str(error).split())[:120]}); delete it and connect again") from None
     if lock.spec != spec.id or lock.version != VERSION:
-        raise BadInput(f"{spec_path} has changed since it was measured; run: headrace worlds connect {spec_path}")
+        raise BadInput(f"{spec_path} has changed since it was measured; run: headrace worlds connect file {spec_path}")
     return lock

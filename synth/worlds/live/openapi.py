@@ -83,14 +83,14 @@ def _operation(document: Any, name: str, method: str, url: str, operation: Any, 
         properties[parameter["name"]], places[parameter["name"]] = schema, parameter["in"]
         required += [parameter["name"]] if parameter.get("required") or parameter["in"] == "path" else []
     body = _inline(document, operation.get("requestBody") or {})
-    schema = _json_schema(body)
-    is_whole = schema is not None and not isinstance(schema.get("properties"), dict)
-    if schema is not None and is_whole:
-        properties["body"] = schema
+    sent = _json_schema(body)
+    is_whole = sent is not None and not isinstance(sent.get("properties"), dict)
+    if sent is not None and is_whole:
+        properties["body"] = sent
         required += ["body"] if body.get("required") else []
-    elif schema is not None:
-        properties |= schema["properties"]
-        required += [key for key in schema.get("required", ()) if key not in required]
+    elif sent is not None:
+        properties |= sent["properties"]
+        required += [key for key in sent.get("required", ()) if key not in required]
     parameters = {"type": "object", "properties": properties, "required": list(dict.fromkeys(required)), "additionalProperties": False}
     text = " ".join(str(operation.get("summary") or operation.get("description") or name).split())
     hints = {"readOnlyHint": method in ("get", "head"), "destructiveHint": method == "delete"}
@@ -99,7 +99,7 @@ def _operation(document: Any, name: str, method: str, url: str, operation: Any, 
         "method": method.upper(),
         "path": url,
         "places": places,
-        "has_body": schema is not None,
+        "has_body": sent is not None,
         "is_whole_body": is_whole,
         "tool": tool,
     }

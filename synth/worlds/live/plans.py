@@ -1,6 +1,6 @@
 """Plans of a live world as templates: calls whose arguments are said in the request, looked up in an earlier result, or constant.
 
-One idea: a template is JSON, so it lies in the lock file, and the same code that explores also solves: it executes the calls one by one, and
+One idea: a template is JSON, so it lies in the lock file, and the same code that explores also solves: it executes the calls one by one and
 takes what a later call needs from the results. A look-up leads to one value or to none: a step of its path is a field, the only entry of a
 list, or the one entry whose field has a value that the request says.
 
@@ -81,7 +81,7 @@ def fill(source: JSON, slots: Mapping[str, JSON], results: Sequence[JSON]) -> JS
             at, path = source["found"]
             return follow(results[at], path, slots)
         if form == "text":
-            return str(source["text"]).format_map({name: value for name, value in slots.items()})
+            return str(source["text"]).format_map(dict(slots))
         return {key: fill(inner, slots, results) for key, inner in source.items()}
     return [fill(each, slots, results) for each in source] if isinstance(source, list) else source
 
@@ -174,9 +174,7 @@ def shape_of(calls: Sequence[PlanCall]) -> Shape:
 
 def kind_of(calls: Sequence[PlanCall], told: Sequence[JSON] | None = None) -> str:
     """A text that is equal for plans of one kind: the same tools, and the same arguments said and looked up in the same places."""
-    parts = [
-        [call.tool, sorted((name, _outline(source)) for name, source in call.arguments.items())] for call in calls
-    ]
+    parts = [[call.tool, sorted((name, _outline(source)) for name, source in call.arguments.items())] for call in calls]
     return json.dumps([parts, told], sort_keys=True)
 
 
@@ -199,7 +197,9 @@ def _outline(source: JSON) -> JSON:
 
 def moved(calls: Sequence[PlanCall], by: int, rename: Mapping[str, str]) -> list[PlanCall]:
     """The calls as they stand behind `by` others, with other names of slots."""
-    return [PlanCall(tool=call.tool, arguments={name: _moved(source, by, rename) for name, source in call.arguments.items()}) for call in calls]
+    return [
+        PlanCall(tool=call.tool, arguments={name: _moved(source, by, rename) for name, source in call.arguments.items()}) for call in calls
+    ]
 
 
 def _moved(source: JSON, by: int, rename: Mapping[str, str]) -> JSON:
@@ -209,7 +209,8 @@ def _moved(source: JSON, by: int, rename: Mapping[str, str]) -> JSON:
     if form == "found":
         at, path = source["found"]
         steps = [
-            {"where": [step["where"][0], rename.get(step["where"][1], step["where"][1])]} if isinstance(step, Mapping) else step for step in path
+            {"where": [step["where"][0], rename.get(step["where"][1], step["where"][1])]} if isinstance(step, Mapping) else step
+            for step in path
         ]
         return {"found": [at + by, steps]}
     if form == "text":

@@ -12,7 +12,8 @@ LONGEST_LITERAL = 200_000
 
 
 def parse_loosely(value: JSON) -> JSON:
-    """The value with every text that is a JSON or Python list or mapping replaced by it; a mapping of `result` or `content` alone by that."""
+    """The value with every text that is a JSON or Python list or mapping replaced by that. A mapping of `result` or `content` alone is
+    replaced by what it holds."""
     if isinstance(value, str):
         return _literal(value)
     if isinstance(value, Mapping):

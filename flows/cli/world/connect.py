@@ -1,0 +1,309 @@
+"""`headrace worlds connect` and `headrace worlds explore`: real tools become a world, and tasks are found in it by execution."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flows.cli.shared import Debug
+from flows.cli.terminal import handle_errors, print_text
+from storage.errors import BadInput
+
+if TYPE_CHECKING:
+    from synth.explore.conformance import Measured
+    from synth.worlds.live.live_spec import LiveSpec
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="""Make a world of real tools: an MCP server, Python functions, or an HTTP API, each in a private copy.
+
+The server runs in a box without network; its tools are called again and again, in copies and after restores. A short YAML file says what
+to start; a lock file beside it says what was measured, and what the world may be used for: synthesis, verification by state, RL.""",
+)
+Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="Name of the world (default: from the command).")]
+Out = Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="YAML file to write (default: NAME.yaml).")]
+Folder = Annotated[Path | None, typer.Option("--folder", metavar="DIR", help="What its private folder, /data, holds at the start.")]
+Variables = Annotated[
+    list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="Variable of the server's environment; may be repeated.")
+]
+Secrets = Annotated[
+    list[str] | None,
+    typer.Option("--secret", metavar="NAME", help="Variable taken from your environment, and never stored; may be repeated."),
+]
+Network = Annotated[bool, typer.Option("--network", help="Let the server reach the network.")]
+Clock = Annotated[str | None, typer.Option("--clock", metavar="TIME", help='What time the server sees, e.g. "2026-05-20 09:00:00".')]
+Show = Annotated[str, typer.Option("--show", metavar="KEYS", help="Keys that lead to the part of a result that is shown, e.g. data.items.")]
+Hide = Annotated[list[str] | None, typer.Option("--hide", metavar="TOOL", help="Tool that is not offered; may be repeated.")]
+Fixed = Annotated[
+    list[str] | None, typer.Option("--fixed", metavar="NAME=VALUE", help="Argument that every call has, and that is not offered.")
+]
+State = Annotated[
+    list[str] | None,
+    typer.Option("--state", metavar="JSON", help="A part of the state, as in the YAML file (default: from the files of the folder)."),
+]
+
+
+@app.command("mcp", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+def mcp(
+    command: Annotated[
+        list[str], typer.Argument(metavar="[--] COMMAND...|URL", help="Command of a server on stdio, or URL of one on HTTP.")
+    ],
+    name: Name = None,
+    out: Out = None,
+    folder: Folder = None,
+    env: Variables = None,
+    secret: Secrets = None,
+    network: Network = False,
+    clock: Clock = None,
+    show: Show = "",
+    hide: Hide = None,
+    fixed: Fixed = None,
+    state: State = None,
+    debug: Debug = False,
+) -> None:
+    """Connect an MCP server.
+
+    A word of the command that names the folder, or a file in it, becomes its place in the box. A server that fetches itself (npx, uvx)
+    cannot, as its box has no network: install it first, and name its program.
+
+    Example: headrace worlds connect mcp --folder notes -- node_modules/.bin/mcp-server-filesystem notes
+    """
+    with handle_errors(debug):
+        is_url = len(command) == 1 and command[0].startswith(("http://", "https://"))
+        start = {"url": command[0]} if is_url else {"command": _words(command, folder)}
+        _connect(_spec(start, name or _name_of(command[0]), folder, env, secret, network, clock, show, hide, fixed, state), out)
+
+
+@app.command("python")
+def python(
+    target: Annotated[str, typer.Argument(metavar="MODULE:OBJECT", help="Class, instance, or module alone: its functions are the tools.")],
+    name: Name = None,
+    out: Out = None,
+    env: Variables = None,
+    secret: Secrets = None,
+    network: Network = False,
+    clock: Clock = None,
+    hide: Hide = None,
+    debug: Debug = False,
+) -> None:
+    """Connect Python functions: type hints give the schemas, docstrings the descriptions.
+
+    The public methods of a class are its tools, and the instance is the state; of a module, its functions and its values. A class that
+    takes `seed` has another state in every seed. The module is found from this folder, or in this environment.
+
+    Example: headrace worlds connect python shop_functions:Shop
+    """
+    with handle_errors(debug):
+        start: dict[str, Any] = {"python": target, "mounts": [str(Path.cwd())]}
+        _connect(_spec(start, name or _name_of(target.rpartition(":")[2]), None, env, secret, network, clock, "", hide, None, None), out)
+
+
+@app.command("openapi", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+def openapi(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="OpenAPI 3 description, JSON or YAML.")],
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="[[--] COMMAND...]", help="Starts the API in the box; without it, it runs elsewhere.")
+    ] = None,
+    base_url: Annotated[str, typer.Option("--base-url", metavar="URL", help="Of the API.")] = "http://127.0.0.1:8000",
+    name: Name = None,
+    out: Out = None,
+    folder: Folder = None,
+    env: Variables = None,
+    secret: Secrets = None,
+    clock: Clock = None,
+    show: Show = "",
+    hide: Hide = None,
+    fixed: Fixed = None,
+    state: State = None,
+    debug: Debug = False,
+) -> None:
+    """Connect an HTTP API by its OpenAPI description. With a command, it runs in the box and can be set back.
+
+    Example: headrace worlds connect openapi --base-url http://127.0.0.1:8000 shop_api.json -- python3 shop_api.py
+    """
+    with handle_errors(debug):
+        start: dict[str, Any] = {"openapi": {"file": str(file.resolve()), "base_url": base_url}, "command": _words(command or [], folder)}
+        from synth.worlds.live.openapi import read_operations
+
+        read_operations(file)
+        spec = _spec(start, name or _name_of(file.stem), folder, env, secret, not command, clock, show, hide, fixed, state)
+        _connect(spec, out)
+
+
+@app.command("file")
+def file_(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML file of a live world.")],
+    debug: Debug = False,
+) -> None:
+    """Measure a live world again, after its file, its folder or its server has changed. Plans that were found are dropped.
+
+    Example: headrace worlds connect file notes.yaml
+    """
+    with handle_errors(debug):
+        from synth.worlds.live.live_files import resolved_spec
+
+        _connect(resolved_spec(file), file)
+
+
+def explore(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML file of a live world that is connected.")],
+    seconds: Annotated[float, typer.Option("--seconds", metavar="S", min=1, help="Time to spend.")] = 120.0,
+    plans: Annotated[int, typer.Option("--plans", metavar="N", min=1, help="Plans to find at most.")] = 400,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the search.")] = 0,
+    debug: Debug = False,
+) -> None:
+    """Find tasks in a live world by execution, without a language model: calls with an effect, look-ups, questions, two goals in one.
+
+    Every plan is admitted like any other task: its effect is there, doing nothing fails, no call can be dropped, and the request determines
+    it. The plans become the world's intents, in its lock file. Then: headrace synthesize --world FILE
+
+    Example: headrace worlds explore notes.yaml --seconds 20
+    """
+    with handle_errors(debug):
+        from synth.explore.explorer import Explorer
+        from synth.worlds.live.live_files import live_world_of_file
+        from synth.worlds.live.live_world import make_live_world
+        from synth.worlds.live.lock import write_lock
+
+        world = live_world_of_file(file)
+        if "verification" not in world.lock.uses:
+            raise BadInput(f"{file}: its tasks cannot be verified; `headrace worlds connect file {file}` says why")
+        bare = make_live_world(world.spec, world.lock.model_copy(update={"intents": ()}))
+        found = Explorer(bare, seconds=seconds, most=plans, seed=seed, progress=_show_progress()).run()
+        write_lock(file, world.lock.model_copy(update={"intents": tuple(found.intents)}))
+        share = f" ({found.admitted / found.tried:.0%})" if found.tried else ""
+        print_text(f"tried {found.tried:,} plans in {found.calls:,} calls, admitted {found.admitted:,}{share}: {len(found.intents)} kinds")
+        for reason, count in found.refused.most_common(4):
+            print_text(f"  refused {count:,}: {reason.replace('_', ' ')}")
+        for intent in found.intents[:: max(1, len(found.intents) // 5)][:5]:
+            print_text(f"  {len(intent.calls)} call{'s' if len(intent.calls) > 1 else ''}: {intent.says[0].format_map(intent.examples[0])}")
+        if not found.intents:
+            raise BadInput(f"{file}: no plan was found; give it more --seconds, or tell more of its state in the file")
+        print_text(f"next: headrace synthesize --world {file} --n 40 --store runs/{world.spec.live}/store")
+
+
+# ---- parts -----------------------------------------------------------------------------------------------------------------
+
+
+def _connect(spec: LiveSpec, out: Path | None) -> None:
+    """Measures a world, writes its two files, and prints the report."""
+    from synth.explore.conformance import measure
+    from synth.worlds.live.connection import require_sdk
+    from synth.worlds.live.live_spec import dump_live_spec
+    from synth.worlds.live.lock import write_lock
+
+    require_sdk()
+    target = out or Path(f"{spec.live}.yaml")
+    measured = measure(spec, progress=lambda what: print_text(f"{what} ..."))
+    try:
+        target.write_text(dump_live_spec(measured.spec), encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"{target}: cannot be written ({error.strerror})") from None
+    write_lock(target, measured.lock)
+    _print_report(measured, target)
+
+
+def _print_report(measured: Measured, target: Path) -> None:
+    lock = measured.lock
+    writers = [tool.name for tool in lock.tools if tool.changes_state]
+    print_text(f"{measured.spec.live}: {len(lock.tools)} tools; {len(writers)} change the state: {', '.join(writers) or 'none'}")
+    for check in lock.checks:
+        mark = {True: "yes", False: "NO", None: "not tried"}[check.holds]
+        print_text(f"  {check.name.replace('_', ' '):24} {mark}{f' ({check.detail})' if check.detail else ''}")
+    for note in measured.notes:
+        print_text(f"  note: {note}")
+    print_text(f"restored by {lock.restore} in {lock.reset_ms:g} ms; {lock.call_ms:g} ms a call")
+    print_text(f"it may be used for {', '.join(lock.uses) if lock.uses else 'nothing: see what is NO above'}")
+    print_text(
+        f"wrote {target}; next: headrace worlds explore {target}"
+        if "verification" in lock.uses
+        else f"wrote {target}; mend what is NO in it, then: headrace worlds connect file {target}"
+    )
+
+
+def _show_progress() -> Any:
+    last = [""]
+
+    def show(phase: str, tried: int, admitted: int) -> None:
+        if phase != last[0]:
+            last[0] = phase
+            print_text(f"{phase} ... ({tried:,} plans tried, {admitted:,} admitted so far)")
+
+    return show
+
+
+def _spec(
+    start: dict[str, Any],
+    name: str,
+    folder: Path | None,
+    env: list[str] | None,
+    secret: list[str] | None,
+    network: bool,
+    clock: str | None,
+    show: str,
+    hide: list[str] | None,
+    fixed: list[str] | None,
+    state: list[str] | None,
+) -> LiveSpec:
+    from synth.worlds.live.live_spec import parse_live_spec
+
+    raw: dict[str, Any] = {"live": name, **{key: value for key, value in start.items() if value}}
+    raw |= {"folder": str(folder.resolve())} if folder else {}
+    raw |= {"variables": dict(_pair(each, "--env") for each in env)} if env else {}
+    raw |= {"fixed": {key: _json_or_text(value) for key, value in (_pair(each, "--fixed") for each in fixed)}} if fixed else {}
+    raw |= {"state": [_json(each) for each in state]} if state else {}
+    for key, value in (("secrets", secret), ("network", network), ("clock", clock), ("show", show), ("hide", hide)):
+        raw |= {key: value} if value else {}
+    return parse_live_spec(raw, "the command line")
+
+
+def _pair(text: str, option: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise BadInput(f"{option} {text}: write it as NAME=VALUE")
+    return name, value
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise BadInput(f'--state {text}: is no JSON; write it as {{"files": "**"}}') from None
+
+
+def _json_or_text(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _name_of(word: str) -> str:
+    """A world's name from a command, an object or a file."""
+    stem = Path(word.rstrip("/")).name.split(".")[0] or "world"
+    name = "".join(letter if letter.isalnum() else "-" for letter in stem.lower()).strip("-")
+    return name if name[:1].isalpha() else f"world-{name}"
+
+
+def _words(command: list[str], folder: Path | None) -> list[str]:
+    """The command with absolute paths, and with the folder's place in the box."""
+    from synth.worlds.live.live_spec import DATA
+
+    fetchers = {
+        "npx": "npm install PACKAGE, then node_modules/.bin/PROGRAM",
+        "uvx": "python3 -m venv ENV && ENV/bin/pip install PACKAGE, then ENV/bin/PROGRAM",
+    }
+    if command and (hint := fetchers.get(Path(command[0]).name)):
+        raise BadInput(f"{command[0]} fetches the server from the network, which its box has not; install it first: {hint}")
+    words = []
+    for word in command:
+        path = Path(word)
+        if folder is not None and path.exists() and path.resolve().is_relative_to(folder.resolve()):
+            rest = path.resolve().relative_to(folder.resolve())
+            words.append(DATA if str(rest) == "." else f"{DATA}/{rest}")
+        else:
+            words.append(str(path.absolute()) if "/" in word and path.exists() else word)
+    return words
