@@ -25,6 +25,7 @@ from synth.worlds.declarative.language.resolve import resolve
 from synth.worlds.declarative.language.yaml_text import parse_file
 from synth.worlds.declarative.languages import languages_of, reduce_to
 from synth.worlds.declarative.naming import public_callees, public_names
+from synth.worlds.declarative.signatures import given_callee, given_name, signature_problems
 from synth.worlds.declarative.tables.inline import inline_tables
 from synth.worlds.declarative.tools import callees, get_name, list_count_key, list_name, search_count_key, search_name
 
@@ -71,14 +72,22 @@ def compile_file(path: Path, *, name: str | None = None, files: Path | None = No
 
 def _build_class(domain: Domain, raw: Any, name: str, where: str, files: Path | None) -> type[SpecWorld]:
     spec_callees = callees(domain)
-    domain.public = public_names(domain, spec_callees)
-    public_tools = public_callees(domain, spec_callees, domain.public)
+    signatures = domain.spec.head.signatures
+    if signatures and (problems := list(signature_problems(domain, spec_callees))):
+        raise SpecError(problems, where)
+    if signatures:
+        domain.public = {spec_name: given_name(signatures[spec_name], each) for spec_name, each in spec_callees.items()}
+        public_tools = {signatures[key].name: given_callee(signatures[key], each) for key, each in spec_callees.items()}
+    else:
+        domain.public = public_names(domain, spec_callees)
+        public_tools = public_callees(domain, spec_callees, domain.public)
     if run_python.TOOL.name in public_tools:
         clash = f"a tool would be called {run_python.TOOL.name}, as the one for programs is; take other verbs or a prefix"
         raise SpecError([Problem("naming", clash)], where)
     suffix = "" if name == domain.name else f"-{name.removeprefix(f'{domain.name}@')}"  # two worlds never have the same server
     tools: tuple[Tool, ...] = tuple(
-        each.tool.model_copy(update={"world": name, "server": each.tool.server + suffix}) for each in public_tools.values()
+        each.tool.model_copy(update={"world": name, "server": each.tool.server + ("" if signatures else suffix)})
+        for each in public_tools.values()  # a given server stays: the tools are those of the catalogue
     )
     code = run_python.TOOL.model_copy(update={"world": name, "server": f"{domain.name}-python{suffix}", "domain": domain.name})
     intents = intents_of(domain)
