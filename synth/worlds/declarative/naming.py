@@ -21,7 +21,7 @@ class PublicName:
     """The public name of a tool.
 
     arguments: public names of its parameters, by their names in the spec.
-    packed: by name in the spec, the JSON type of a parameter that is a list of one, or an id as a number.
+    packed: by name in the spec, the JSON type of a parameter that holds one value (array, object), or an id as a number.
     always: parameters that every call gives, with their one value.
     """
 
@@ -38,6 +38,8 @@ class PublicName:
         kind = self.packed.get(name)
         if kind is None:
             return value
+        if kind == "object":
+            return {name: value}
         return [value] if kind == "array" else int(value)
 
 

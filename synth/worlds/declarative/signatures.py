@@ -1,15 +1,16 @@
 """Signatures that are given from outside (`signatures` of a spec): a catalogue's tools under their own names and parameters.
 
 One idea: inside this package everything has the names of the spec; a given signature says how callers see a tool. Each of its parameters is
-a parameter of the spec's tool (perhaps as a list of one, or an id as a number), is taken without effect, or always has one value. A call is
-checked against the given signature first, then translated, then checked as any other.
+a parameter of the spec's tool (perhaps as a list of one, an object with one property, or an id as a number), is taken without effect, or
+always has one value. A call is checked against the given signature first, then translated, then checked as any other.
 
-Not done here: a parameter that takes several rows at once, and one that is an object.
+Not done here: a parameter that takes several values at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from operator import itemgetter
 from typing import Any
 
 from storage.records import JSON
@@ -23,6 +24,8 @@ from synth.worlds.declarative.tools import Callee, search_name
 _READ: Mapping[str, Callable[[str], JSON]] = {"integer": int, "number": float, "boolean": lambda text: {"true": True, "false": False}[text]}
 """By JSON type, how the text of `always` is read."""
 _NUMERIC = ("integer", "number")
+_BOXES = ("array", "object")
+"""JSON types that hold one value of the spec's parameter."""
 
 
 def hidden_arguments(entity: Entity, signature: Signature) -> frozenset[str]:
@@ -62,7 +65,7 @@ def _problems_of(path: str, signature: Signature, callee: Callee) -> Iterator[Pr
             yield Problem(where, f"{callee.tool.name} takes no {taken.argument!r}; {nearest(taken.argument, callee.arguments)}")
         elif taken.type in _NUMERIC and argument.is_id and not _is_number(argument):
             yield Problem(where, f"a {taken.type} stands for ids of digits alone; give the entity an id such as 1### ")
-        elif taken.type not in (None, "array") and not (argument.is_id and taken.type in _NUMERIC) and taken.type != _type_of(argument):
+        elif taken.type not in (None, *_BOXES) and not (argument.is_id and taken.type in _NUMERIC) and taken.type != _type_of(argument):
             yield Problem(where, f"{taken.argument!r} is a {_type_of(argument)} here, and cannot be of type {taken.type}")
         if bound.setdefault(taken.argument, key) != key:
             yield Problem(where, f"{bound[taken.argument]} stands for {taken.argument!r} already")
@@ -82,10 +85,11 @@ def _is_number(argument: Argument) -> bool:
 def _always(taken: Taken) -> JSON:
     """The one value of a parameter; None if its text is not of its type."""
     assert taken.always is not None
-    if taken.type == "array":
-        return [taken.always]
+    if taken.type in _BOXES:
+        return [taken.always] if taken.type == "array" else {"value": taken.always}
     try:
-        return _READ[taken.type](taken.always) if taken.type in _READ else taken.always
+        read = _READ.get(taken.type or "string")
+        return taken.always if read is None else read(taken.always)
     except (ValueError, KeyError):
         return None
 
@@ -99,7 +103,7 @@ def given_name(signature: Signature, callee: Callee) -> PublicName:
     packed = {
         taken.argument: taken.type
         for taken in signature.takes.values()
-        if taken.argument is not None and (taken.type == "array" or (taken.type in _NUMERIC and callee.arguments[taken.argument].is_id))
+        if taken.argument is not None and (taken.type in _BOXES or (taken.type in _NUMERIC and callee.arguments[taken.argument].is_id))
     }
     always = {key: _always(taken) for key, taken in signature.takes.items() if taken.always is not None}
     return PublicName(signature.name, arguments, {name: str(kind) for name, kind in packed.items()}, always)
@@ -124,6 +128,8 @@ def given_callee(signature: Signature, callee: Callee) -> Callee:
         arguments[key], spec_names[key] = argument, taken.argument
         if taken.type == "array":
             opened[key] = _only
+        elif taken.type == "object":
+            opened[key] = itemgetter(taken.argument)
         elif taken.type in _NUMERIC and argument.is_id:
             opened[key] = _digits
     parameters = {**callee.tool.parameters, "properties": properties, "required": required}
@@ -140,10 +146,12 @@ def _fixed_schema(taken: Taken) -> dict[str, JSON]:
 
 
 def _packed_schema(argument: Argument, taken: Taken) -> dict[str, JSON]:
-    if taken.type == "array":
+    if taken.type in _BOXES:
         inner = {key: value for key, value in argument.schema.items() if key != "x-grounded"}
         grounded = {"x-grounded": True} if argument.schema.get("x-grounded") else {}
-        return {"type": "array", "items": inner, "minItems": 1, "maxItems": 1, **grounded}
+        if taken.type == "array":
+            return {"type": "array", "items": inner, "minItems": 1, "maxItems": 1, **grounded}
+        return {"type": "object", "properties": {str(taken.argument): inner}, "required": [str(taken.argument)], **grounded}
     if taken.type in _NUMERIC and argument.is_id:
         return {**{key: value for key, value in argument.schema.items() if key != "pattern"}, "type": str(taken.type)}
     return dict(argument.schema)

@@ -14,8 +14,8 @@ from synth.worlds.declarative.domain import Act, Domain, Entity, Field
 from synth.worlds.declarative.intents.acts import ActIntent
 from synth.worlds.declarative.intents.base import SpecIntent
 from synth.worlds.declarative.intents.computing import compute_intents
-from synth.worlds.declarative.intents.reading_tools import ReadingIntent
 from synth.worlds.declarative.intents.questions import BestQuestion, CountQuestion, QuestionIntent, question_fields
+from synth.worlds.declarative.intents.reading_tools import ReadingIntent
 from synth.worlds.declarative.intents.refusal_intents import (
     IMPOSSIBLE,
     NO_TOOL,

@@ -24,9 +24,9 @@ from synth.worlds.declarative.language.resolved_steps import Refuse, last_steps
 from synth.worlds.declarative.language.scopes import RowScope, SpecContext
 from synth.worlds.declarative.language.values import OpenWords, Words
 from synth.worlds.declarative.languages import word_form
+from synth.worlds.declarative.signatures import hidden_arguments, public_search
 from synth.worlds.declarative.tables.cells import CellReader
 from synth.worlds.declarative.tables.inline import KEY
-from synth.worlds.declarative.signatures import hidden_arguments, public_search
 from synth.worlds.declarative.tools import get_name, search_name, search_orders
 
 

@@ -79,7 +79,7 @@ class _ActionResolver:
         spec = act.spec
         if not (spec.sets or spec.moves or spec.creates or spec.counts):
             self.add(self.path, "changes nothing; give `sets`, `moves`, `creates` or `counts`, or `shows` for a tool that only reads")
-        if not act.params:
+        if not act.params and not spec.creates:
             self.add(self.path, "takes nothing; give `on` or `takes`")
 
     # ---- tools that only read -------------------------------------------------------------------------------------------------

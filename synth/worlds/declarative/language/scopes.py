@@ -98,6 +98,10 @@ class _Scope:
             raise ExpressionError("count: only by fields that are stored, not by derived ones")
         return lambda state, values: state.count(number, places, values)
 
+    def has_row(self, entity: str, key: str) -> bool:
+        owner = self.context.entities.get(entity)
+        return owner is not None and key in owner.known_ids
+
     def is_broken(self, name: str) -> bool:
         return name in self.context.broken
 

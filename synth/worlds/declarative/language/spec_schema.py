@@ -277,7 +277,8 @@ class Taken(Strict):
     argument: the parameter of this spec's tool that it stands for. A text alone means this.
     unused: its JSON type; calls may give it, and it has no effect here.
     always: the one value that every call gives.
-    type: the JSON type where it is not that of `argument`: a list of one (`array`), an id of digits alone as a number (`integer`).
+    type: the JSON type where it is not that of `argument`: a list of one (`array`), an `object` with one
+        property, which is called as the argument, an id of digits alone as a number (`integer`).
     """
 
     argument: Key | None = None
@@ -297,7 +298,7 @@ class Taken(Strict):
         return self
 
 
-_TOOL_ID = re.compile(r"[^\s.]+\.\S+")
+_TOOL_ID = re.compile(r"[^\s.]+\.(.*\S)?")
 
 
 class Signature(Strict):
