@@ -106,6 +106,7 @@ def _build_class(domain: Domain, raw: Any, name: str, where: str, files: Path | 
             "version": VERSION << 32 | int(domain.digest[:8], 16),
             "domain": domain,
             "languages": domain.languages,
+            "tools_are_given": bool(signatures),
             "source": raw,
             "callees": public_tools,
             "tools": (*tools, code) if domain.spec.head.combined else tools,

@@ -209,6 +209,7 @@ class _Builder:
                 bound |= {each.public: field_name} if field_name else {}
             elif not each.types - {"string"} and "_".join(each.words) in _QUERIES and "name" not in bound.values():
                 bound[each.public] = "name"
+                entity.fields["name"] = {"type": "name", "open": "true", "label": entity.noun, "list": "company"}  # names that differ
         limit = next((each.public for each in parameters if each.key in _LIMITS and not each.types - {"integer", "number"}), None)
         return {**bound, limit: "limit"} if bound and limit is not None else bound
 
@@ -366,7 +367,9 @@ def _first_value(column: str, keys: Mapping[str, object], takes: Mapping[str, Ma
         return str(next(iter(keys["values"])))  # type: ignore[call-overload]
     if kind in ("integer", "number"):
         return "1"
-    return f"'{keys['values'][0]!s}'" if kind == "name" else "false"  # type: ignore[index]
+    if kind == "name":
+        return f"'{keys['values'][0]}'" if "values" in keys else "'Unnamed'"  # type: ignore[index]
+    return "false"
 
 
 def name_field(name: str, label: str = "") -> dict[str, object]:
