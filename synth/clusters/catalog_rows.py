@@ -17,13 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from storage.errors import BadInput
-from storage.records import JSON, MAX_NESTING, parse_arguments
+from storage.records import JSON, MAX_NESTING
 from synth.sandbox.safe_text import safe_text
 
 _PSEUDO_TOOLS = frozenset({"optional settings"})
 _NAME_LENGTH = 256
 """Most characters of a tool's name."""
-_UNPARSED = frozenset({"not UTF-8", "not JSON", "not a JSON object"})
 MORE_PAGES = "the answer has more pages (nextCursor): fetch them too, or read the server itself (--server)"
 
 
@@ -124,33 +123,47 @@ def _add(number: int, value: Any, rows: Rows) -> None:
 
 
 def _add_parsed(number: int, row: Any, rows: Rows) -> None:
-    """Adds a row, as usable or dropped. row: a text says why it could not be parsed."""
-    if isinstance(row, str):
-        reason: str | None = row if row in _UNPARSED or row.startswith(("contains ", "nested ")) else "not a JSON object"
+    """Adds a row, as usable or dropped."""
+    if isinstance(row, _Unread):
+        reason: str | None = row
+    elif not isinstance(row, Mapping):
+        reason = "not a JSON object"
     else:
-        reason = _problem_of(row) if isinstance(row, Mapping) else "not a JSON object"
+        reason = f"nested deeper than {MAX_NESTING} levels" if _is_deep(row) else _problem_of(row)
     if reason:
         rows.drop(number, reason)
     else:
         rows.usable.append({**safe(_flat(row)), "line": number})
 
 
+class _Unread(str):
+    """Why a line is no JSON object."""
+
+
+def _is_deep(value: JSON) -> bool:
+    level: list[JSON] = [value]
+    for _ in range(MAX_NESTING):
+        level = [
+            item for each in level for item in (each.values() if isinstance(each, Mapping) else each) if isinstance(item, Mapping | list)
+        ]
+        if not level:
+            return False
+    return True
+
+
 def _parse_row(raw: bytes) -> Any:
-    """The JSON object or list of a line, or a text that says why it is none. Half a surrogate pair, which no encoding can hold, becomes
-    `?`."""
+    """The JSON object or list of a line, or an `_Unread`. Half a surrogate pair, which no encoding can hold, becomes `?`."""
     try:
         text = raw.decode("utf-8-sig")
         row = parse_json(text)
     except UnicodeDecodeError:
-        return "not UTF-8"
+        return _Unread("not UTF-8")
     except OverflowError as error:
-        return str(error)
+        return _Unread(str(error))
     except (ValueError, RecursionError):
-        return "not JSON"
+        return _Unread("not JSON")
     if not isinstance(row, Mapping | list):
-        return "not a JSON object"
-    if text.count("{") + text.count("[") > MAX_NESTING and parse_arguments(text) is None:
-        return f"nested deeper than {MAX_NESTING} levels"
+        return _Unread("not a JSON object")
     return json.loads(json.dumps(row, ensure_ascii=False).encode("utf-8", "replace")) if b"\\ud" in raw.lower() else row
 
 

@@ -59,7 +59,9 @@ class ActIntent(SpecIntent):
         decisive = {name for each in act.conditions if against and each.name == against for name in each.test.names}
         for param in act.params.values():
             if param.name in references:
-                slots += [(replace(slot, is_required=slot.is_required and param.is_required), kind) for slot, kind in references[param.name].slots]
+                slots += [
+                    (replace(slot, is_required=slot.is_required and param.is_required), kind) for slot, kind in references[param.name].slots
+                ]
             else:
                 is_required = param.is_required or param.name in decisive
                 slots.append(make_slot(param.name, value_kind(domain, act.name, param), is_required=is_required))
