@@ -87,7 +87,7 @@ def draft(
 
     A group of requests: --from-other "parking permit" --out parking.yaml
 
-    A cluster: --cluster 82d28f883d2a2d8c --store runs/tools/store --out mail.yaml
+      headrace worlds draft --cluster cluster-0123456789abcdef --store runs/tools/store --out mail.yaml
     """
     with handle_errors(debug):
         from synth.worlds.declarative.compile import compile_file

@@ -84,7 +84,7 @@ def write(
 
       headrace worlds write --engine vllm:Qwen/Qwen3-32B --n 20 --like my.yaml --out my_worlds/ --store runs/worlds --max-tokens 2000000
 
-      headrace worlds write --cluster 82d28f883d2a2d8c --n 1 --store runs/tools/store --engine openai:gpt-4.1 --out mail/
+      headrace worlds write --cluster cluster-0123456789abcdef --store runs/tools/store --n 1 --engine openai:gpt-4.1 --out mail/
 
       headrace synthesize --world my_worlds/car_workshop.yaml
     """

@@ -348,6 +348,11 @@ def system_prompt(domain: Domain) -> str:
     rules = [rule.words[language] for action in spec.actions.values() for rule in action.rules.values()]
     facts = [info.words[language] for info in spec.info]
     sentences = domain.text(" ", "").join(dict.fromkeys((*rules, *facts)))
+    if spec.head.signatures and not sentences:
+        return domain.text(
+            f"You work for {spec.head.about.en}. Today is {domain.today.isoformat()}. If you must refuse, say why.",
+            f"你为{spec.head.about.zh}工作。今天是{domain.today.isoformat()}。必须拒绝时，请说明原因。",
+        )
     return domain.text(
         f"You work for {spec.head.about.en}. Today is {domain.today.isoformat()}. Look at what a rule is about before you act. "
         f"Rules: {sentences} If you must refuse, say why.",

@@ -21,7 +21,7 @@ class PublicName:
     """The public name of a tool.
 
     arguments: public names of its parameters, by their names in the spec.
-    packed: by name in the spec, the JSON type of a parameter that holds one value (array, object), or an id as a number.
+    packed: by name in the spec, the JSON type of a parameter that holds one value (array, object), or the digits of an id.
     always: parameters that every call gives, with their one value.
     """
 
@@ -40,7 +40,7 @@ class PublicName:
             return value
         if kind == "object":
             return {name: value}
-        return [value] if kind == "array" else int(value)
+        return [value] if kind == "array" else int("".join(filter(str.isdigit, value)))
 
 
 def public_names(domain: Domain, callees: Mapping[str, Callee]) -> dict[str, PublicName]:

@@ -1,7 +1,7 @@
 """Signatures that are given from outside (`signatures` of a spec): a catalogue's tools under their own names and parameters.
 
 One idea: inside this package everything has the names of the spec; a given signature says how callers see a tool. Each of its parameters is
-a parameter of the spec's tool (perhaps as a list of one, an object with one property, or an id as a number), is taken without effect, or
+a parameter of the spec's tool (perhaps as a list of one, an object with one property, or the digits of an id), is taken without effect, or
 always has one value. A call is checked against the given signature first, then translated, then checked as any other.
 
 Not done here: a parameter that takes several values at once.
@@ -9,6 +9,7 @@ Not done here: a parameter that takes several values at once.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from operator import itemgetter
 from typing import Any
@@ -63,8 +64,6 @@ def _problems_of(path: str, signature: Signature, callee: Callee) -> Iterator[Pr
         argument = callee.arguments.get(taken.argument)
         if argument is None:
             yield Problem(where, f"{callee.tool.name} takes no {taken.argument!r}; {nearest(taken.argument, callee.arguments)}")
-        elif taken.type in _NUMERIC and argument.is_id and not _is_number(argument):
-            yield Problem(where, f"a {taken.type} stands for ids of digits alone; give the entity an id such as 1### ")
         elif taken.type not in (None, *_BOXES) and not (argument.is_id and taken.type in _NUMERIC) and taken.type != _type_of(argument):
             yield Problem(where, f"{taken.argument!r} is a {_type_of(argument)} here, and cannot be of type {taken.type}")
         if bound.setdefault(taken.argument, key) != key:
@@ -76,10 +75,6 @@ def _problems_of(path: str, signature: Signature, callee: Callee) -> Iterator[Pr
 
 def _type_of(argument: Argument) -> str:
     return str(argument.schema["type"])
-
-
-def _is_number(argument: Argument) -> bool:
-    return str(argument.schema.get("pattern", "")).startswith(r"^\d") or str(argument.schema.get("pattern", ""))[1:2].isdigit()
 
 
 def _always(taken: Taken) -> JSON:
@@ -131,7 +126,7 @@ def given_callee(signature: Signature, callee: Callee) -> Callee:
         elif taken.type == "object":
             opened[key] = itemgetter(taken.argument)
         elif taken.type in _NUMERIC and argument.is_id:
-            opened[key] = _digits
+            opened[key] = _id_of(argument)
     parameters = {**callee.tool.parameters, "properties": properties, "required": required}
     changes: dict[str, Any] = {"name": signature.name, "server": signature.server, "parameters": parameters}
     if signature.about:
@@ -153,7 +148,8 @@ def _packed_schema(argument: Argument, taken: Taken) -> dict[str, JSON]:
             return {"type": "array", "items": inner, "minItems": 1, "maxItems": 1, **grounded}
         return {"type": "object", "properties": {str(taken.argument): inner}, "required": [str(taken.argument)], **grounded}
     if taken.type in _NUMERIC and argument.is_id:
-        return {**{key: value for key, value in argument.schema.items() if key != "pattern"}, "type": str(taken.type)}
+        about = f"{argument.schema['description']}, its digits as a number"
+        return {"type": str(taken.type), "minimum": 0, "description": about}  # the request says f012: no text contains the number
     return dict(argument.schema)
 
 
@@ -161,8 +157,12 @@ def _only(values: Any) -> Any:
     return values[0]
 
 
-def _digits(value: Any) -> str:
-    return str(int(value))
+def _id_of(argument: Argument) -> Callable[[Any], str]:
+    """What makes an id of its digits: f012 of 12."""
+    pattern = str(argument.schema["pattern"])
+    prefix, digits = re.match(r"\^([a-z]*)", pattern), re.search(r"\{(\d)", pattern)
+    width = int(digits[1]) if digits is not None else pattern.count(r"\d")
+    return lambda value: f"{prefix[1] if prefix is not None else ''}{int(value):0{width}d}"
 
 
 def public_search(entity: Entity, signatures: Mapping[str, Signature]) -> Signature | None:

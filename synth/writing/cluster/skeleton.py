@@ -126,7 +126,7 @@ class _Builder:
         """The entity that a tool is about: its object's head, with the word before it where both name one."""
         keys = [*entity_keys(name.object), *entity_keys(name.tail)]
         inside = [key for edge in self.edges for key in (edge.entity,) if tool.id in (edge.source, edge.target) and key in keys]
-        return usable_key((inside or keys or [tool.server.split("-")[0]])[0], "item")
+        return usable_key((inside or keys or [_service_word(tool.server)])[0], "item")
 
     def _entity(self, name: str) -> EntityPlan:
         if name not in self.entities:
@@ -169,7 +169,8 @@ class _Builder:
     def _reference(self, parameter: _Parameter, name: ParsedName, about: str) -> str:
         """The entity that a parameter refers to; empty for a text, a number or a choice."""
         words, lists = parameter.words, word_lists()
-        if parameter.values or parameter.types & {"integer", "number", "boolean"} or not words:
+        is_number = bool(parameter.types & {"integer", "number"})
+        if parameter.values or "boolean" in parameter.types or not words or (is_number and words[-1] not in _IDS):
             return ""
         stem = words[:-1] if words[-1] in lists.references | lists.identifiers | _IDS else words
         known = [key for key in entity_keys(stem) if key in self.entities]
@@ -336,7 +337,8 @@ class _Builder:
         signature: dict[str, object] = {}
         for each in parameters:
             argument = bound.get(each.public)
-            kind = next((name for name in ("array", "object") if each.types == {name}), None)
+            boxes = ("array", "object", *(("integer", "number") if each.reference else ()))
+            kind = next((name for name in boxes if each.types == {name}), None)
             if argument is not None:
                 signature[each.public] = argument if kind is None else {"argument": argument, "type": kind}
             elif each.is_required:
@@ -388,6 +390,14 @@ def _is_key(text: str) -> bool:
     except ValueError:
         return False
     return len(text) <= _LONGEST
+
+
+def _service_word(server: str) -> str:
+    """The first word of a server's key that says something."""
+    return next((word for word in server.split("-") if word not in _EMPTY_WORDS), "item")
+
+
+_EMPTY_WORDS = frozenset({"my", "mcp", "server", "tool", "tools", "the", "api"})
 
 
 def usable_key(text: str, other: str) -> str:

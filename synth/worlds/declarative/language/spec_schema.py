@@ -111,8 +111,8 @@ def _as_mapping(value: Any) -> Any:
 
 
 def _check_id_pattern(text: str) -> str:
-    if not re.fullmatch(r"([a-z]{1,3}|[1-9])#{2,4}", text):
-        raise ValueError("one to three letters (or a digit) and two to four #, e.g. a### for a000, a001, ...")
+    if not re.fullmatch(r"[a-z]{1,3}#{2,4}", text):
+        raise ValueError("one to three letters and two to four #, e.g. a### for a000, a001, ...")
     return text
 
 
@@ -278,7 +278,7 @@ class Taken(Strict):
     unused: its JSON type; calls may give it, and it has no effect here.
     always: the one value that every call gives.
     type: the JSON type where it is not that of `argument`: a list of one (`array`), an `object` with one
-        property, which is called as the argument, an id of digits alone as a number (`integer`).
+        property, which is called as the argument, the digits of an id as a number (`integer`: 12 for f012).
     """
 
     argument: Key | None = None
