@@ -59,9 +59,11 @@ def read_rows(path: Path) -> Rows:
     raw = path.read_bytes()
     data = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
     whole = _whole_document(data)
-    rows = Rows(unit="line" if whole is None else "tool")
-    for number, value in [(1, whole)] if whole is not None else _lines(data):
-        _collect(number, value, rows, path, is_document=whole is not None)
+    values = [(1, whole)] if whole is not None else list(_lines(data))
+    is_document = len(values) == 1 and _tools_in(values[0][1], path) is not None
+    rows = Rows(unit="tool" if is_document else "line")
+    for number, value in values:
+        _collect(number, value, rows, path, is_document=is_document)
     return rows
 
 
@@ -89,7 +91,7 @@ def _lines(data: bytes) -> Iterator[tuple[int, Any]]:
 
 def _collect(number: int, value: Any, rows: Rows, path: Path, *, is_document: bool) -> None:
     """Adds the tools of a JSON value. number: of its line. In a document, tools are counted instead."""
-    listed = _tools_in(value, path) if isinstance(value, list | Mapping) else None
+    listed = _tools_in(value, path)
     if isinstance(value, Mapping) and listed is not None and _is_partial(value):
         rows.drop(number, MORE_PAGES)
     if listed is None:
@@ -102,9 +104,9 @@ def _collect(number: int, value: Any, rows: Rows, path: Path, *, is_document: bo
 
 
 def _tools_in(value: Any, path: Path) -> list[Any] | None:
-    """The list of tools in a JSON value; None if it is a tool itself."""
-    if isinstance(value, list):
-        return value
+    """The list of tools in a JSON value; None if it is a tool itself, or nothing of use."""
+    if not isinstance(value, Mapping):
+        return value if isinstance(value, list) else None
     if "jsonrpc" in value and isinstance(value.get("error"), Mapping):
         raise BadInput(f"{path} holds an error of a server: {safe_text(str(value['error'].get('message', 'unknown')).encode())}")
     if isinstance(value.get("result"), Mapping) and "name" not in value:
