@@ -8,6 +8,7 @@ the same world.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from synth.worlds.declarative.languages import languages_of, reduce_to
 from synth.worlds.declarative.naming import public_callees, public_names
 from synth.worlds.declarative.signatures import given_callee, given_name, signature_problems
 from synth.worlds.declarative.tables.inline import inline_tables
-from synth.worlds.declarative.tools import callees, get_name, list_count_key, list_name, search_count_key, search_name
+from synth.worlds.declarative.tools import Callee, callees, get_name, list_count_key, list_name, search_count_key, search_name
 
 VERSION = 5
 """Increased when the same spec compiles to a different world."""
@@ -73,14 +74,7 @@ def compile_file(path: Path, *, name: str | None = None, files: Path | None = No
 def _build_class(domain: Domain, raw: Any, name: str, where: str, files: Path | None) -> type[SpecWorld]:
     spec_callees = callees(domain)
     signatures = domain.spec.head.signatures
-    if signatures and (problems := list(signature_problems(domain, spec_callees))):
-        raise SpecError(problems, where)
-    if signatures:
-        domain.public = {spec_name: given_name(signatures[spec_name], each) for spec_name, each in spec_callees.items()}
-        public_tools = {signatures[key].name: given_callee(signatures[key], each) for key, each in spec_callees.items()}
-    else:
-        domain.public = public_names(domain, spec_callees)
-        public_tools = public_callees(domain, spec_callees, domain.public)
+    public_tools = _name_tools(domain, spec_callees, where)
     if run_python.TOOL.name in public_tools:
         clash = f"a tool would be called {run_python.TOOL.name}, as the one for programs is; take other verbs or a prefix"
         raise SpecError([Problem("naming", clash)], where)
@@ -121,6 +115,18 @@ def _build_class(domain: Domain, raw: Any, name: str, where: str, files: Path | 
             "units": units_of(domain),
         },
     )
+
+
+def _name_tools(domain: Domain, spec_callees: Mapping[str, Callee], where: str) -> dict[str, Callee]:
+    """The tools by the names that callers use, which it also gives to plans (`Domain.public`)."""
+    signatures = domain.spec.head.signatures
+    if not signatures:
+        domain.public = public_names(domain, spec_callees)
+        return public_callees(domain, spec_callees, domain.public)
+    if problems := list(signature_problems(domain, spec_callees)):
+        raise SpecError(problems, where)
+    domain.public = {name: given_name(signatures[name], callee) for name, callee in spec_callees.items()}
+    return {signatures[name].name: given_callee(signatures[name], callee) for name, callee in spec_callees.items()}
 
 
 def tool_words(domain: Domain) -> dict[str, tuple[str, ...]]:
