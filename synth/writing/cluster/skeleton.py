@@ -9,9 +9,8 @@ place is `unused`. All of it is guessed: an author, or a language model, finishe
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from keyword import iskeyword
 
 from storage.records import Tool
 from synth.clusters.business_clusters import Cluster
@@ -19,7 +18,7 @@ from synth.clusters.edges import Edge
 from synth.clusters.entities import parameter_words, properties, required_names
 from synth.clusters.tool_words import ParsedName, entity_keys, parse_names, word_lists
 from synth.worlds.declarative.common_names import participle_of, plural_of
-from synth.worlds.declarative.language.values import check_key
+from synth.writing.cluster.names import free_name, is_key, name_field, service_word, usable_key
 from synth.writing.cluster.tool_signature import json_types
 
 _IDS = frozenset({"id", "uuid", "guid", "identifier", "key", "uid"})
@@ -27,8 +26,6 @@ _LIMITS = frozenset({"limit", "max_result", "page_size", "per_page", "count", "a
 _QUERIES = frozenset({"q", "query", "search", "name", "term", "keyword", "search_query", "search_term", "filter"})
 _SEARCHED = frozenset({"sort", "limit"})
 """Parameters of every search: no field may be called so."""
-_LONGEST = 30
-"""Characters of an entity's name, so that names of its tools and parameters stay below 40."""
 _MOST_VALUES = 12
 _CHANGES = ("create", "change", "remove")
 
@@ -126,7 +123,7 @@ class _Builder:
         """The entity that a tool is about: its object's head, with the word before it where both name one."""
         keys = [*entity_keys(name.object), *entity_keys(name.tail)]
         inside = [key for edge in self.edges for key in (edge.entity,) if tool.id in (edge.source, edge.target) and key in keys]
-        return usable_key((inside or keys or [_service_word(tool.server)])[0], "item")
+        return usable_key((inside or keys or [service_word(tool.server)])[0], "item")
 
     def _entity(self, name: str) -> EntityPlan:
         if name not in self.entities:
@@ -142,7 +139,7 @@ class _Builder:
         required, found, keys = required_names(tool.parameters), [], set[str]()
         for public, schema in properties(tool.parameters).items():
             words = parameter_words(public)
-            key = _free(usable_key("_".join(words), "value"), keys)
+            key = free_name(usable_key("_".join(words), "value"), keys)
             keys.add(key)
             values = tuple(value for value in schema.get("enum") or () if isinstance(value, str))
             one = _Parameter(public, key, words, json_types(schema), values, public in required)
@@ -285,7 +282,7 @@ class _Builder:
         for each in parameters:
             one = replace(each, reference="") if each.reference == entity.name and entity.name in takes else each
             key = one.reference if one.reference and one.reference not in takes else one.key
-            key = _free(f"{key}_value" if key in self.entities and not one.reference else key, takes)
+            key = free_name(f"{key}_value" if key in self.entities and not one.reference else key, takes)
             takes[key] = self._type_of(entity, one)
             bound[each.public] = key
         return takes, bound
@@ -323,7 +320,7 @@ class _Builder:
 
     def _choice(self, entity: EntityPlan, parameter: _Parameter) -> str:
         """The field of a choice; empty if its values cannot be keys as they are."""
-        if not all(_is_key(value) for value in parameter.values):
+        if not all(is_key(value) for value in parameter.values):
             return ""
         name = self._field_name(parameter)
         values = {value: value.replace("_", " ") for value in parameter.values}
@@ -352,7 +349,7 @@ class _Builder:
         name = usable_key("_".join(re.findall(r"[a-z0-9]+", re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", tool.name).lower())), "use")
         reading = {f"get_{each}" for each in self.entities} | {f"search_{plural_of(each)}" for each in self.entities}
         name = f"do_{name}" if name in reading or name.startswith("list_") else name
-        name = _free(name[:36].rstrip("_"), self.used)
+        name = free_name(name[:36].rstrip("_"), self.used)
         self.used.add(name)
         return name
 
@@ -372,48 +369,3 @@ def _first_value(column: str, keys: Mapping[str, object], takes: Mapping[str, Ma
     if kind == "name":
         return f"'{keys['values'][0]}'" if "values" in keys else "'Unnamed'"  # type: ignore[index]
     return "false"
-
-
-def name_field(name: str, label: str = "") -> dict[str, object]:
-    """A field with a proper name, any of which a request may give."""
-    words = name.replace("_", " ")
-    values = tuple(f"{first} {words}" for first in _FIRST_WORDS)
-    return {"type": "name", "open": "true", "label": label or words, "values": values}
-
-
-_FIRST_WORDS = ("Amber", "Birch", "Cedar", "Delta", "Ember", "Falcon", "Granite", "Harbor", "Indigo", "Juniper", "Kestrel", "Lunar")
-
-
-def _is_key(text: str) -> bool:
-    try:
-        check_key(text)
-    except ValueError:
-        return False
-    return len(text) <= _LONGEST
-
-
-def _service_word(server: str) -> str:
-    """The first word of a server's key that says something."""
-    return next((word for word in server.split("-") if word not in _EMPTY_WORDS), "item")
-
-
-_EMPTY_WORDS = frozenset({"my", "mcp", "server", "tool", "tools", "the", "api"})
-
-
-def usable_key(text: str, other: str) -> str:
-    """The text as a name that expressions can use; `other` if nothing of it can be one."""
-    key = re.sub(r"_+", "_", re.sub(r"[^a-z0-9_]", "", text.lower())).strip("_")[:_LONGEST].strip("_")
-    key = key if key[:1].isalpha() else f"n{key}" if key else other
-    return key if not key or (_is_key(key) and not iskeyword(key)) else f"{key}_one"
-
-
-def _free(name: str, used: Mapping[str, object] | set[str]) -> str:
-    return next(each for each in _numbered(name) if each not in used)
-
-
-def _numbered(name: str) -> Iterator[str]:
-    yield name
-    number = 2
-    while True:
-        yield f"{name}_{number}"
-        number += 1

@@ -9,7 +9,8 @@ from storage.errors import BadInput
 from storage.records import CODE_TOOL, Tool
 from synth.clusters.business_clusters import Cluster
 from synth.worlds.declarative.common_names import plural_of
-from synth.writing.cluster.skeleton import Skeleton, build_skeleton, usable_key
+from synth.writing.cluster.names import usable_key
+from synth.writing.cluster.skeleton import Skeleton, build_skeleton
 from synth.writing.draft_spec import flow, id_prefixes, quoted
 
 _ROWS = 90

@@ -17,7 +17,8 @@ from synth.tasks.assessment import assess
 from synth.worlds.declarative.compile import compile_spec
 from synth.worlds.declarative.language.problems import SpecError
 from synth.worlds.declarative.language.yaml_text import parse_text
-from synth.writing.cluster.skeleton import build_skeleton, usable_key
+from synth.writing.cluster.names import usable_key
+from synth.writing.cluster.skeleton import build_skeleton
 from synth.writing.cluster.skeleton_text import draft_cluster
 from synth.writing.cluster.tool_signature import signature_differences
 from tests.synth.writing.cluster.clusters_of_pets import PETS, SERVER, TEXT, cluster_of, tool
