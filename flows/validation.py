@@ -357,12 +357,16 @@ def read_languages(text: str) -> tuple[Language, ...]:
     return tuple(each for each in get_args(Language) if each in names)
 
 
-def read_tools(path: Path | None, worlds: tuple[str, ...]) -> Catalogue | None:
-    """The catalogue in a file, if one is named; without a file there must be a world."""
-    from synth.clusters.catalog import read_catalogue
+def read_tools(path: Path | None, worlds: tuple[str, ...], server: str | None = None) -> Catalogue | None:
+    """The catalogue in a file or of a live server, if one is named; without it there must be a world."""
+    from synth.clusters.catalog import live_catalogue, read_catalogue
 
-    if path is None and not worlds:
-        raise BadInput("no tools are named: give a catalogue with --tools FILE, or a world with --world NAME")
+    if path is not None and server is not None:
+        raise BadInput("--tools and --server name a catalogue each; give one of them")
+    if path is None and server is None and not worlds:
+        raise BadInput("no tools are named: give a catalogue with --tools FILE or --server COMMAND, or a world with --world NAME")
+    if server is not None:
+        return live_catalogue(server)
     return None if path is None else read_catalogue(path)
 
 

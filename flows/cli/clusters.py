@@ -37,8 +37,14 @@ def build(
     tools: Annotated[
         Path | None,
         typer.Option(
-            "--tools", "-t", metavar="FILE", help="Catalogue: JSONL (or .jsonl.gz), one tool per line, in OpenAI's or MCP's format."
+            "--tools",
+            "-t",
+            metavar="FILE",
+            help="Catalogue (also .gz): JSONL, a list, {tools: [...]}, or a JSON-RPC answer; OpenAI or MCP.",
         ),
+    ] = None,
+    server: Annotated[
+        str | None, typer.Option("--server", metavar="COMMAND", help="Live MCP server that is asked for its tools: a command, or a URL.")
     ] = None,
     worlds: Annotated[
         list[str] | None,
@@ -49,7 +55,8 @@ def build(
     """Build the clusters of a catalogue, of worlds, or of both, and save them in a store.
 
     A row may name its server (`server`, `server_id`) and its business (`label`); its schemas may be missing or broken. Unusable rows are
-    dropped and reported with their lines. Building the same tools again changes nothing.
+    dropped and reported with their lines. Building the same tools again changes nothing. A world that was written for tools of the
+    catalogue (`headrace worlds draft --cluster`, `worlds write --cluster`) takes their place.
 
     Examples:
 
@@ -67,7 +74,7 @@ def build(
 
         names = validation.resolve_worlds(worlds or [])
         target = Store(store)
-        catalogue = validation.read_tools(tools, names)
+        catalogue = validation.read_tools(tools, names, server)
         all_tools = merge_tools([*(catalogue.tools if catalogue else ()), *(tool for name in names for tool in WORLDS[name].tools)])
         with show_on_console(out):
             saved = save_clusters(target, all_tools, progress=report)
@@ -137,7 +144,7 @@ def _print_catalogue(catalogue: Catalogue) -> None:
         f"{dropped:,} dropped; {catalogue.unknown:,} with unknown parameters"
     )
     for reason in catalogue.dropped[:_DROPPED_SHOWN]:
-        first = "line" if reason.count == 1 else "first in line"
+        first = catalogue.unit if reason.count == 1 else f"first in {catalogue.unit}"
         print_text(f"  dropped {reason.count:,}: {reason.reason} ({first} {reason.line:,})")
 
 

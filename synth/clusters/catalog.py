@@ -1,4 +1,4 @@
-"""Reads a user's catalogue of tools: a JSONL file (also .gz) with a tool per line, in OpenAI's or MCP's form.
+"""Reads a user's catalogue of tools, in OpenAI's or MCP's form: a file (`catalog_rows.py` has its forms), or a live server.
 
 One idea: the reader keeps the usable content of a row, removes noise (such as control characters of terminals), and drops unusable rows
 with their line and reason.
@@ -14,24 +14,21 @@ crawled from web pages contain words of the page: such a parameter stays if it i
 
 from __future__ import annotations
 
-import gzip
-import json
-import math
 import re
 import zlib
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from storage.errors import BadInput
-from storage.records import JSON, MAX_NESTING, Tool, canonical_json, parse_arguments
+from storage.records import JSON, Tool, canonical_json, parse_arguments
+from synth.clusters.catalog_rows import Rows, parse_json, read_rows, rows_of, safe
+from synth.clusters.live_catalog import live_tools
 from synth.clusters.tool_words import parse_name, raw_words
-from synth.sandbox.safe_text import safe_text
 from synth.worlds import WORLDS, WorldName
 
 VERSION = 3
@@ -40,13 +37,10 @@ _PAGE_TEXT = re.compile(
     r"^(Deploy Server|Claim Server)\b.*\bTry in Playground\b|^Description not available\.?$|^No description( available)?\.?$", re.S
 )
 """Texts of a listing's web page in place of a description."""
-_PSEUDO_TOOLS = frozenset({"optional settings"})
 _IDENTIFIER = re.compile(r"^[a-z][a-z0-9]*(?:_[a-z0-9]+)+$|^[a-z][a-z0-9]*(?:[A-Z][a-z0-9]*)+$")
 _TYPES = frozenset(("string", "number", "integer", "boolean", "array", "object", "null"))
 _KNOWN_SERVERS = 2
 """Fewest servers whose schemas have a property, for a crawled parameter of its name to stay."""
-_NAME_LENGTH = 256
-"""Most characters of a tool's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +59,7 @@ class Catalogue:
     rows: number of lines that are not blank.
     copies: number of tools that equal an earlier one.
     unknown: number of tools with unknown parameters.
+    unit: what the lines of dropped rows count: `line`, or `tool` in a file that is one document.
     """
 
     path: Path
@@ -73,27 +68,7 @@ class Catalogue:
     copies: int
     unknown: int
     dropped: tuple[Dropped, ...] = ()
-
-
-@dataclass
-class _Rows:
-    """Rows of a catalogue while it is read.
-
-    rows: number of lines that are not blank.
-    usable: usable rows, each with its `line`.
-    reasons: reason -> number of dropped rows.
-    lines: reason -> line of the first dropped row.
-    """
-
-    rows: int = 0
-    usable: list[dict[str, JSON]] = field(default_factory=list)
-    reasons: Counter[str] = field(default_factory=Counter)
-    lines: dict[str, int] = field(default_factory=dict)
-
-    def drop(self, line: int, reason: str) -> None:
-        """Counts a dropped row."""
-        self.reasons[reason] += 1
-        self.lines.setdefault(reason, line)
+    unit: str = "line"
 
 
 def read_catalogue(path: Path) -> Catalogue:
@@ -106,12 +81,24 @@ def read_catalogue(path: Path) -> Catalogue:
         BadInput: the file does not exist, cannot be read or has no usable tool; a row names an unknown world, or a world without a tool of
             the row's name.
     """
-    read = _Rows()
     try:
-        with _open(path) as lines:
-            _collect(lines, read)
+        read = read_rows(path)
     except (OSError, EOFError, zlib.error) as error:
         raise BadInput(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    return _catalogue(read, path)
+
+
+def live_catalogue(server: str) -> Catalogue:
+    """The tools of a live MCP server. server: a command, or a URL.
+
+    Raises:
+        BadInput: as `live_tools`; or the server has no usable tool.
+    """
+    name, rows = live_tools(server)
+    return _catalogue(rows_of(rows), Path(name))
+
+
+def _catalogue(read: Rows, path: Path) -> Catalogue:
     servers_by_property = _servers_by_property(read.usable)
     tools: list[Tool] = []
     names: set[str] = set()
@@ -131,12 +118,12 @@ def read_catalogue(path: Path) -> Catalogue:
         names.add(content)
     dropped = tuple(Dropped(reason, count, read.lines[reason]) for reason, count in read.reasons.most_common())
     if not tools:
-        raise BadInput(_no_tool_message(path, dropped))
-    return Catalogue(path, tuple(tools), read.rows, copies, sum(not tool.parameters for tool in tools), dropped)
+        raise BadInput(_no_tool_message(path, dropped, read.unit))
+    return Catalogue(path, tuple(tools), read.rows, copies, sum(not tool.parameters for tool in tools), dropped, read.unit)
 
 
 def merge_tools(tools: Iterable[Tool]) -> tuple[Tool, ...]:
-    """Tools of several sources without duplicates, in order.
+    """Tools of several sources without duplicates, in order. A catalogue's tool gives way to that of a world made for it (`signatures`).
 
     Raises:
         BadInput: two different tools have the same id.
@@ -144,101 +131,23 @@ def merge_tools(tools: Iterable[Tool]) -> tuple[Tool, ...]:
     by_id: dict[str, Tool] = {}
     for tool in tools:
         first = by_id.setdefault(tool.id, tool)
-        if first != tool:
+        if first.world is None and tool.world is not None and WORLDS[tool.world].tools_are_given:
+            by_id[tool.id] = tool
+        elif tool.world is None and first.world is not None and WORLDS[first.world].tools_are_given:
+            continue
+        elif first != tool:
             origins = (f"world {source.world}" if source.world else f"a catalogue ({source.domain})" for source in (first, tool))
             listed = ", ".join(f"one of {origin}" for origin in origins)
             raise BadInput(f"two tools are called {tool.id}: {listed}; give the catalogue's server another name")
     return tuple(by_id.values())
 
 
-def _no_tool_message(path: Path, dropped: Sequence[Dropped]) -> str:
-    why = f"line {dropped[0].line}: {dropped[0].reason}" if dropped else "it is empty"
+def _no_tool_message(path: Path, dropped: Sequence[Dropped], unit: str) -> str:
+    why = f"{unit} {dropped[0].line}: {dropped[0].reason}" if dropped else "it is empty"
     return (
         f"{path} holds no usable tool ({why}); write one JSON object a line, with a name, a description and a schema as `parameters` "
         "(OpenAI) or `inputSchema` (MCP)"
     )
-
-
-def _open(path: Path) -> IO[bytes]:
-    """Opens a plain or gzipped file, which its first bytes show."""
-    with path.open("rb") as file:
-        is_compressed = file.read(2) == b"\x1f\x8b"
-    return gzip.open(path, "rb") if is_compressed else path.open("rb")  # type: ignore[return-value]
-
-
-def _collect(lines: IO[bytes], rows: _Rows) -> None:
-    """Adds each line to `rows`, as usable or dropped."""
-    for number, raw in enumerate(lines, 1):
-        if not raw.strip():
-            continue
-        rows.rows += 1
-        row = _parse_row(raw)
-        reason = row if isinstance(row, str) else _problem_of(row)
-        if reason:
-            rows.drop(number, reason)
-        else:
-            rows.usable.append({**_safe(_flat(row)), "line": number})
-
-
-def _parse_row(raw: bytes) -> Any:
-    """The JSON object of a line, or a text that says why it is none. Half a surrogate pair, which no encoding can hold, becomes `?`."""
-    try:
-        text = raw.decode("utf-8-sig")
-        row = _parse_json(text)
-    except UnicodeDecodeError:
-        return "not UTF-8"
-    except OverflowError as error:
-        return str(error)
-    except (ValueError, RecursionError):
-        return "not JSON"
-    if not isinstance(row, Mapping):
-        return "not a JSON object"
-    if text.count("{") + text.count("[") > MAX_NESTING and parse_arguments(text) is None:
-        return f"nested deeper than {MAX_NESTING} levels"
-    return json.loads(json.dumps(row, ensure_ascii=False).encode("utf-8", "replace")) if b"\\ud" in raw.lower() else row
-
-
-def _parse_json(text: str) -> JSON:
-    """The JSON value of a text.
-
-    Raises:
-        OverflowError: a number is infinite or no number (NaN), which JSON does not allow.
-        ValueError: the text is not JSON.
-    """
-
-    def finite(number: str) -> float:
-        if not math.isfinite(value := float(number)):
-            raise OverflowError(f"contains {number}, which JSON does not allow")
-        return value
-
-    return json.loads(text, parse_constant=finite, parse_float=finite)
-
-
-def _safe(value: JSON) -> JSON:
-    """The value with all its texts safe for a terminal."""
-    if isinstance(value, str):
-        return value if value.isascii() and value.isprintable() else safe_text(value.encode())
-    if isinstance(value, Mapping):
-        return {_safe(key): _safe(item) for key, item in value.items()}
-    return [_safe(item) for item in value] if isinstance(value, list) else value
-
-
-def _flat(row: Mapping[str, JSON]) -> dict[str, JSON]:
-    """The row with the keys of its `function` object, if any."""
-    inner = row.get("function")
-    return {**row, **inner} if isinstance(inner, Mapping) else dict(row)
-
-
-def _problem_of(row: Mapping[str, JSON]) -> str | None:
-    """Why a row is no usable tool, or None."""
-    name = _flat(row).get("name")
-    if not isinstance(name, str) or not name.strip():
-        return "no name"
-    if len(name) > _NAME_LENGTH:
-        return f"name longer than {_NAME_LENGTH} characters"
-    if not name.strip().isprintable():
-        return "name with control characters"
-    return "part of a page, not a tool" if name.strip().lower() in _PSEUDO_TOOLS else None
 
 
 # ---- one tool -------------------------------------------------------------------------------------------------------
@@ -338,8 +247,8 @@ def clean_schema(schema: JSON, tool_name: str = "", servers_by_property: Mapping
 def _object_in(text: str) -> JSON:
     """The JSON object of a text, or None."""
     with suppress(ValueError, OverflowError, RecursionError):
-        _parse_json(text)
-        return _safe(parse_arguments(text))
+        parse_json(text)
+        return safe(parse_arguments(text))
     return None
 
 

@@ -1,7 +1,8 @@
 """Writes clusters and their tools to a store, and reads them.
 
 One idea: equal tools and settings give the same build, and a build the same parts, so a second build finds its parts and does nothing. A
-store may hold several builds: lists show the last one, and each cluster is shown with the tools of its build.
+store may hold several builds: lists show the last one, and each cluster is shown with the tools of its build. A cluster of a catalogue is
+executable as soon as the store has a world that was made for all its tools (`signatures` of its spec).
 """
 
 from __future__ import annotations
@@ -137,13 +138,36 @@ def _tools_of(store: Store, clusters_part: str, ids: Sequence[str] | None = None
 
 def _read(store: Store, where: str, *values: str) -> list[Cluster]:
     """The clusters that meet an SQL condition with these parameters, by rank."""
+    made_for = _given_tools(store)
     rows = store.query(
         f"SELECT cluster_id, domain, world, tool_ids, edges, rank FROM clusters WHERE {where} ORDER BY rank, cluster_id", list(values)
     )
     return [
-        Cluster(name, domain, world, tuple(tool_ids), tuple(Edge(**edge) for edge in json.loads(edges)), rank)
+        Cluster(
+            name, domain, world or _world_for(tool_ids, made_for), tuple(tool_ids), tuple(Edge(**edge) for edge in json.loads(edges)), rank
+        )
         for name, domain, world, tool_ids, edges, rank in rows.iter_rows()
     ]
+
+
+def add_worlds(store: Store, names: Sequence[str]) -> None:
+    """Commits the user's own worlds of these names, so that the store's clusters with their tools are executable."""
+    frame = worlds_frame(names)
+    if frame.height:
+        part = part_id("worlds", [canonical_json(frame["world"].to_list())], {}, VERSION)
+        if store.find(part) is None:
+            store.commit([store.write("worlds", part, frame)])
+
+
+def _given_tools(store: Store) -> list[tuple[str, frozenset[str]]]:
+    """The worlds of a store that were made for tools of a catalogue, with the ids of these tools, by name."""
+    rows = store.query("SELECT world, spec FROM worlds ORDER BY world")
+    specs = [(world, json.loads(spec)) for world, spec in rows.iter_rows()]
+    return [(world, frozenset(each["tool"] for each in spec["signatures"].values())) for world, spec in specs if spec.get("signatures")]
+
+
+def _world_for(tool_ids: Sequence[str], made_for: Sequence[tuple[str, frozenset[str]]]) -> str | None:
+    return next((world for world, ids in made_for if ids.issuperset(tool_ids)), None)
 
 
 # ---- rows of the store ----------------------------------------------------------------------------------------------

@@ -146,6 +146,8 @@ class World(ABC):
     """The languages that its requests can be in."""
     system_prompt: ClassVar[str] = ""
     """What every conversation of this world opens with; empty for none."""
+    tools_are_given: ClassVar[bool] = False
+    """Whether its tools are those of a catalogue, by name and signature."""
     has_seeded_names: ClassVar[bool] = False
     """Whether `known_names` differ from seed to seed."""
     wording: ClassVar[Mapping[str, Any] | None] = None

@@ -49,7 +49,7 @@ def _head(out: Path, tables: Sequence[Table], language: Language, today: date | 
         f"# Drafted from {', '.join(dict.fromkeys(table.file for table in tables))}. Lines with `# ?` are guesses: mend them, then",
         f"#   headrace worlds check {out.name}   and   headrace worlds try {out.name}",
         f"domain: {key_text(out.stem) or 'mine'}",
-        f"about: {_quoted(about)}  # ?",
+        f"about: {quoted(about)}  # ?",
         f"languages: [{language}]",
         f"currency: {'yuan' if language == 'zh' else 'dollars'}  # ?",
     ]
@@ -63,21 +63,26 @@ def _noun(table: Table, language: Language) -> str:
 
 def _entities(tables: Sequence[Table], language: Language) -> Iterator[str]:
     yield from ("", "entities:")
-    prefixes = set[str]()
+    prefixes = id_prefixes([table.name for table in tables])
     for table in tables:
-        prefix = next(
-            letters for letters in (table.name[:1], table.name[:2].replace("_", "x"), *map("".join, _letters())) if letters not in prefixes
-        )
-        prefixes.add(prefix)
         yield f"  {table.name}:"
-        yield f"    noun: {_quoted(_noun(table, language))}  # ?"
-        yield f"    id: {prefix}###"
+        yield f"    noun: {quoted(_noun(table, language))}  # ?"
+        yield f"    id: {prefixes[table.name]}###"
         yield f"    rows: {min(USUAL_ROWS, complete_rows(table))}"
         yield from _source(table)
         yield "    fields:"
         for column in table.columns:
             keys = {**column.keys, **({} if column.keys["type"] == "ref" else {"label": column.label})}
-            yield f"      {column.name}: {_flow(keys)}"
+            yield f"      {column.name}: {flow(keys)}"
+
+
+def id_prefixes(names: Sequence[str]) -> dict[str, str]:
+    """The letters with which the ids of each entity begin."""
+    prefixes = dict[str, str]()
+    for name in names:
+        letters = (name[:1], name[:2].replace("_", "x"), *map("".join, _letters()))
+        prefixes[name] = next(each for each in letters if each.isalpha() and each not in prefixes.values())
+    return prefixes
 
 
 def _letters() -> Iterator[tuple[str, str]]:
@@ -86,15 +91,15 @@ def _letters() -> Iterator[tuple[str, str]]:
 
 def _source(table: Table) -> Iterator[str]:
     yield "    rows_from:"
-    yield f"      file: {_quoted(table.file)}"
+    yield f"      file: {quoted(table.file)}"
     if table.table is not None:
-        yield f"      table: {_quoted(table.table)}"
+        yield f"      table: {quoted(table.table)}"
     if table.key is not None:
-        yield f"      key: {_quoted(table.key)}"
+        yield f"      key: {quoted(table.key)}"
     yield "      columns:"
     for column in table.columns:
-        source = column.source if isinstance(column.source, str) else _flow({"column": column.source[0], "has": column.source[1]})
-        yield f"        {column.name}: {_quoted(source) if isinstance(column.source, str) else source}"
+        source = column.source if isinstance(column.source, str) else flow({"column": column.source[0], "has": column.source[1]})
+        yield f"        {column.name}: {quoted(source) if isinstance(column.source, str) else source}"
 
 
 def _jobs(tables: Sequence[Table], language: Language) -> Iterator[str]:
@@ -117,23 +122,23 @@ def _jobs(tables: Sequence[Table], language: Language) -> Iterator[str]:
             kinds[kind] = {"type": "mark", "words": column.label}
             slots[f"ask_{column.name}"] = kind
             words = f"Its {column.label} is {{value}}." if language == "en" else f"{column.label}是{{value}}。"
-            tells.append(f"      - {_flow({'tell': f'{table.name}.{column.name}', 'if': f'ask_{column.name}', 'words': words})}")
+            tells.append(f"      - {flow({'tell': f'{table.name}.{column.name}', 'if': f'ask_{column.name}', 'words': words})}")
             says += f"[, its {{ask_{column.name}}}]" if language == "en" else f"[，{{ask_{column.name}}}是什么]"
         found = "{value} fits." if language == "en" else "推荐{value}。"
         noun = _noun(table, language)
         jobs += [
             f"  suggest_{table.name}:",
             f"    leaf: {table.name}.suggest",
-            f"    slots: {_flow(slots)}",
+            f"    slots: {flow(slots)}",
             f"    optional: [{', '.join(slots)}]",
             "    steps:",
-            f"      - {_flow({'search': table.name, 'where': where})}",
-            f"      - {_flow({'tell': f'{table.name}.{told.name}', 'words': found})}",
+            f"      - {flow({'search': table.name, 'where': where})}",
+            f"      - {flow({'tell': f'{table.name}.{told.name}', 'words': found})}",
             *tells,
             "    says:  # ? how people ask for it",
-            *(f"      - {_quoted(text + says)}" for text in _openings(noun, language)),
+            *(f"      - {quoted(text + says)}" for text in _openings(noun, language)),
         ]  # fmt: skip
-    listed = ("kinds:", *(f"  {name}: {_flow(keys)}" for name, keys in kinds.items())) if kinds else ("kinds: {}",)
+    listed = ("kinds:", *(f"  {name}: {flow(keys)}" for name, keys in kinds.items())) if kinds else ("kinds: {}",)
     yield from ("", "actions: {}", "", *listed, "", "intents:", *jobs)
 
 
@@ -167,10 +172,17 @@ def _kind(table: Table, column: Column) -> dict[str, object]:
     return {key: value for key, value in column.keys.items() if key in ("type", "min", "max", "step", "unit")}
 
 
-def _flow(values: Mapping[str, object]) -> str:
-    parts = (f"{key}: {_flow(each) if isinstance(each, Mapping) else _quoted(str(each))}" for key, each in values.items())
-    return "{" + ", ".join(parts) + "}"
+def flow(values: Mapping[str, object]) -> str:
+    """A mapping on one line of YAML. Its values are mappings, tuples or plain values."""
+    return "{" + ", ".join(f"{quoted(key)}: {_flow_value(each)}" for key, each in values.items()) + "}"
 
 
-def _quoted(text: str) -> str:
+def _flow_value(value: object) -> str:
+    if isinstance(value, Mapping):
+        return flow(value)
+    return f"[{', '.join(map(_flow_value, value))}]" if isinstance(value, tuple) else quoted(str(value))
+
+
+def quoted(text: str) -> str:
+    """A text as a YAML scalar, in quotes where it needs them."""
     return text if _PLAIN.fullmatch(text) or re.fullmatch(r"-?\d+(\.\d+)?", text) else json.dumps(text, ensure_ascii=False)

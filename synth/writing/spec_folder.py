@@ -33,6 +33,7 @@ class Order(_Part):
     examples, parent: names of the specs in the prompt.
     parent, change: empty if the attempt is no variation.
     known: names of the existing domains.
+    cluster: the cluster whose tools the spec is to have; empty for tools of its own.
     """
 
     number: int = Field(ge=0)
@@ -42,6 +43,7 @@ class Order(_Part):
     parent: str = ""
     change: str = ""
     known: tuple[str, ...] = ()
+    cluster: str = ""
 
 
 class Attempt(_Part):
@@ -153,7 +155,7 @@ def _provenance(attempt: Attempt) -> str:
         "written by": f"headrace worlds write; attempt {order.number}, seed {order.seed}, {attempt.tries} tries",
         "engine": attempt.engine,
         "prompts": ", ".join(f"{name} {version}" for name, version in attempt.prompts.items()),
-        "about": order.about or "anything",
+        "about": order.about or (f"the tools of {order.cluster}" if order.cluster else "anything"),
         "parent": f"{order.parent} ({order.change})" if order.parent else "none",
         "shown": ", ".join(order.examples) or "the starter",
         "admitted": f"{admitted} of {total} intents",

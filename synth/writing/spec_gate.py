@@ -22,7 +22,7 @@ from synth.worlds.declarative.language.spec_schema import SpecHead
 from synth.worlds.declarative.language.yaml_text import parse_text
 from synth.writing.similarity import Signatures, signatures_of, similarity
 
-Outcome = Literal["kept", "no_yaml", "does_not_compile", "not_admitted", "too_alike", "infra_failure"]
+Outcome = Literal["kept", "no_yaml", "does_not_compile", "other_tools", "not_admitted", "too_alike", "infra_failure"]
 
 _MAX_PROBLEMS = 15
 """Problems reported at once: with more, a model corrects fewer."""
@@ -71,8 +71,8 @@ def check_answer(answer: str, known: Mapping[str, Signatures], config: SpecGateC
     try:
         world = compile_spec(parse_text(text))
     except SpecError as error:
-        return GateResult("does_not_compile", _cut(str(problem) for problem in error.problems), text)
-    intents, problems = _check_tasks(world, config)
+        return GateResult("does_not_compile", first_problems(str(problem) for problem in error.problems), text)
+    intents, problems = check_tasks(world, config)
     if problems:
         return GateResult("not_admitted", problems, text, world, intents)
     signatures = signatures_of(world)
@@ -98,7 +98,7 @@ def yaml_in(answer: str) -> str | None:
     return text[begin.start() :].strip() + "\n" if begin and _DOMAIN.search(text) else None
 
 
-def _check_tasks(world: type[SpecWorld], config: SpecGateConfig) -> tuple[tuple[int, int], tuple[str, ...]]:
+def check_tasks(world: type[SpecWorld], config: SpecGateConfig) -> tuple[tuple[int, int], tuple[str, ...]]:
     """Numbers of admitted and of all intents, and the problems, if too few are admitted. An intent is admitted if half of its tasks are."""
     jobs = world.jobs()
     try:
@@ -115,9 +115,10 @@ def _check_tasks(world: type[SpecWorld], config: SpecGateConfig) -> tuple[tuple[
     head = f"tasks of only {admitted} of {len(jobs)} intents can be solved; {least}"
     refused = (f"{why} ({count} of {config.tasks_per_intent} tasks)" for why, count in assessment.refused.most_common(_MAX_PROBLEMS))
     left_out = (f"{name}: left out, {why}" for name, why in world.unsolvable.items())
-    return (admitted, len(jobs)), _cut((f"{head}; {advice}", *refused, *left_out))
+    return (admitted, len(jobs)), first_problems((f"{head}; {advice}", *refused, *left_out))
 
 
-def _cut(problems: Iterable[str]) -> tuple[str, ...]:
+def first_problems(problems: Iterable[str]) -> tuple[str, ...]:
+    """The problems without copies; of many the first."""
     distinct = tuple(dict.fromkeys(problems))
     return distinct if len(distinct) <= _MAX_PROBLEMS else (*distinct[:_MAX_PROBLEMS], f"and {len(distinct) - _MAX_PROBLEMS} more")

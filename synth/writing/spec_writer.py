@@ -19,6 +19,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from storage.errors import BadInput
 from storage.execution import Progress
 from storage.files import file_lock
 from storage.records import Message
@@ -28,6 +29,8 @@ from synth.prompts import prompt, versions
 from synth.worlds import WORLDS
 from synth.worlds.declarative.compile import compile_file, compile_spec
 from synth.worlds.declarative.language.yaml_text import parse_text
+from synth.writing.cluster.cluster_task import PROMPTS as CLUSTER_PROMPTS
+from synth.writing.cluster.cluster_task import ClusterTask
 from synth.writing.similarity import Signatures, signatures_of
 from synth.writing.spec_folder import Attempt, Order, SpecFolder, body_of
 from synth.writing.spec_gate import GateResult, SpecGateConfig, check_answer
@@ -103,6 +106,7 @@ def write_specs(
     like: Sequence[Example] = (),
     about: str = "",
     seed: int = 0,
+    cluster: ClusterTask | None = None,
     config: SpecWriterConfig | None = None,
     progress: Progress = lambda label, done, total: None,
 ) -> WriteResult:
@@ -112,14 +116,15 @@ def write_specs(
         count: number of kept specs in the folder, with those of earlier runs.
         like: specs to start from: examples in prompts, and parents of variations.
         about: the wanted business or area, any text; empty for any.
+        cluster: the cluster whose tools a spec is to have; then `like` and `about` have no effect.
 
     Raises:
-        BadInput: the folder's report cannot be read; a spec does not fit the model's context window.
+        BadInput: the folder's report cannot be read, or is of another cluster; a spec does not fit the model's context window.
         Busy: another process writes into the folder.
     """
     with file_lock(out / ".lock", wait_s=1.0):
         config = config or SpecWriterConfig()
-        orders = _Orders(SpecFolder(out), like, config)
+        orders = _Orders(SpecFolder(out), like, config, cluster)
         check_window(engine, orders.opening(Order(number=0, seed=0, about=about)), config.max_tokens)
         return WriteResult(orders.folder, _Writer(engine, orders, config, known_worlds(like)).run(count, about, seed, progress))
 
@@ -144,7 +149,14 @@ class Estimate:
 
 
 def estimate(
-    out: Path, count: int, *, like: Sequence[Example] = (), about: str = "", seed: int = 0, config: SpecWriterConfig | None = None
+    out: Path,
+    count: int,
+    *,
+    like: Sequence[Example] = (),
+    about: str = "",
+    seed: int = 0,
+    cluster: ClusterTask | None = None,
+    config: SpecWriterConfig | None = None,
 ) -> Estimate:
     """Estimates the cost of `write_specs`, without any request or file.
 
@@ -152,7 +164,7 @@ def estimate(
         BadInput: as there.
     """
     config = config or SpecWriterConfig()
-    orders = _Orders(SpecFolder(out), like, config)
+    orders = _Orders(SpecFolder(out), like, config, cluster)
     missing = max(0, count - len(orders.folder.kept_attempts()))
     openings = [orders.opening(attempt.order) for attempt in orders.next_round(count, about, seed)] if missing else []
     first = max((sum(estimated_tokens(message.content or "") for message in opening) for opening in openings), default=0)
@@ -165,8 +177,11 @@ def estimate(
 class _Orders:
     """The next attempts, and their prompts."""
 
-    def __init__(self, folder: SpecFolder, like: Sequence[Example], config: SpecWriterConfig) -> None:
-        self.folder, self._config = folder, config
+    def __init__(self, folder: SpecFolder, like: Sequence[Example], config: SpecWriterConfig, cluster: ClusterTask | None) -> None:
+        self.folder, self._config, self.cluster = folder, config, cluster
+        wanted = cluster.cluster.id if cluster is not None else ""
+        if any(each.order.cluster != wanted for each in folder.attempts):
+            raise BadInput(f"{folder.path} has specs of another kind, or for another cluster; give another folder")
         self._examples: dict[str, Example] = {each.name: each for each in like}
         for attempt in folder.kept_attempts():
             self.show(attempt.file)
@@ -191,6 +206,8 @@ class _Orders:
 
     def opening(self, order: Order) -> tuple[Message, ...]:
         """The first request of an attempt."""
+        if self.cluster is not None:
+            return self.cluster.opening(self._starter)
         limit = round(100 * self._config.gate.most_alike)
         values = {"starter": self._starter, "most_alike": limit, "about": order.about, "known": order.known}
         examples = [self._examples[name].text.strip() for name in order.examples]
@@ -212,6 +229,8 @@ class _Orders:
 
     def _order(self, number: int, about: str, seed: int) -> Order:
         rng = random.Random(f"spec/{seed}/{number}")
+        if self.cluster is not None:
+            return Order(number=number, seed=rng.getrandbits(62), cluster=self.cluster.cluster.id)
         attempt_seed, names = rng.getrandbits(62), sorted(self._examples)
         domains = tuple(sorted({*(each.domain for each in self._examples.values()), *WORLDS.names(), _STARTER}))
         if names and rng.random() < self._config.evolve_share:
@@ -299,7 +318,8 @@ class _Writer:
 
     def _take(self, draft: _Draft, answer: ChatAnswer, *, is_last: bool) -> None:
         """Checks an answer; keeps its spec, or prepares the repair request."""
-        result = check_answer(answer.message.content or "", self._known, self.config.gate)
+        text, task = answer.message.content or "", self.orders.cluster
+        result = check_answer(text, self._known, self.config.gate) if task is None else task.check(text, self.config.gate)
         draft.attempt = _add_usage(draft.attempt, answer)
         if result.outcome == "kept" or is_last:
             self._finish(draft, result)
@@ -313,7 +333,7 @@ class _Writer:
             update={
                 "outcome": result.outcome,
                 "engine": self.engine.name,
-                "prompts": dict(versions(*PROMPTS)),
+                "prompts": dict(versions(*(PROMPTS if self.orders.cluster is None else CLUSTER_PROMPTS))),
                 "problems": result.problems,
                 "tools": len(result.world.tools) if result.world is not None else 0,
                 "intents": result.intents,

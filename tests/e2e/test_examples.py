@@ -145,5 +145,6 @@ def test_an_example_that_cannot_run_here_has_options_that_exist(example: str, fo
     command.make_context(" ".join(words), arguments[len(words) :], resilient_parsing=False)
     is_plannable = any("--dry-run" in parameter.opts for parameter in command.params) and words[0] != "taxonomy"  # there it asks the model
     if is_plannable and not re.search("bfcl|--preview", example):
+        example = fill_ids(example, folder)
         done = call(example if "--dry-run" in example else f"{example} --dry-run", folder)
         assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"

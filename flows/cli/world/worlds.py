@@ -65,10 +65,14 @@ def draft(
             "--from-other", metavar="TOPIC", help="Group of requests that no tool serves, as `headrace curate` names it, or its beginning."
         ),
     ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option("--cluster", metavar="ID", help="Cluster of a catalogue whose tools the world is to have, or its beginning."),
+    ] = None,
     store: NewestStore = None,
     debug: Debug = False,
 ) -> None:
-    """Write the first spec of a world, from tables of your own or from what users ask for that no tool serves.
+    """Write the first spec of a world: from tables, from what users ask for that no tool serves, or from a cluster of tools.
 
     From tables: entities, kinds of fields, keys, and a job that finds a row. The rows of the world are those of the tables (`rows_from`).
     What a table cannot say (nouns, labels, how people ask) is guessed and marked `# ?`: read the spec and mend it.
@@ -76,26 +80,33 @@ def draft(
     From a group that `headrace curate` ended with: what its requests mention becomes a table beside the spec (names, days, times, amounts,
     numbers), and the requests stand in the spec as comments. Put a table of your own in its place.
 
+    From a cluster of `headrace clusters build`: a spec with exactly its tools; what they work on and change is guessed from their names.
+
     Example: headrace worlds draft --tables restaurants.csv --out mine.yaml
 
     Several tables that refer to each other: --tables rooms.csv bookings.csv --out inn.yaml
 
     A group of requests: --from-other "parking permit" --out parking.yaml
+
+      headrace worlds draft --cluster cluster-0123456789abcdef --store runs/tools/store --out mail.yaml
     """
     with handle_errors(debug):
         from synth.worlds.declarative.compile import compile_file
         from synth.worlds.declarative.language.problems import SpecError
         from synth.writing.draft_spec import draft_spec
 
-        if (from_other is None) == (not tables):
-            raise BadInput("name the tables (--tables FILE), or a group of requests (--from-other TOPIC)")
-        if from_other is not None and more:
-            raise BadInput(f"{more[0]}: tables go with --tables, and a group of requests stands alone")
+        if sum((from_other is not None, cluster is not None, bool(tables))) != 1:
+            raise BadInput("name tables (--tables FILE), a group of requests (--from-other TOPIC), or a cluster (--cluster ID)")
+        if not tables and more:
+            raise BadInput(f"{more[0]}: tables go with --tables; a group of requests and a cluster stand alone")
         if file.exists():
             raise BadInput(f"{file} exists; name another file")
-        if from_other is None:
-            text = draft_spec([*(tables or ()), *(more or ())], file)
+        if tables:
+            text = draft_spec([*tables, *(more or ())], file)
+        elif cluster is not None:
+            text = _draft_cluster(cluster, store, file)
         else:
+            assert from_other is not None
             from filters.reading.log.draft_group import draft_group, group_of
             from flows import validation
 
@@ -109,6 +120,14 @@ def draft(
             print_text(f"it does not compile yet: {error.problems[0]}")
         else:
             print_text(f"it compiles as it is: {len(world.tools)} tools, {len(world.intents)} kinds of requests")
+
+
+def _draft_cluster(name: str, store: Path | None, file: Path) -> str:
+    from flows import validation
+    from synth.clusters.cluster_store import read_cluster
+    from synth.writing.cluster.skeleton_text import draft_cluster
+
+    return draft_cluster(*read_cluster(validation.open_store(None, store), name), file)
 
 
 def _write_new(file: Path, text: str) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from synth.engines.base import Engine
     from synth.engines.budget import Budget
     from synth.engines.cache import Answers
+    from synth.writing.cluster.cluster_task import ClusterTask
     from synth.writing.spec_folder import SpecFolder
     from synth.writing.spec_writer import Estimate
 
@@ -43,6 +44,9 @@ UsdPerMillion = Annotated[
     tuple[float, float] | None, typer.Option("--usd-per-million", metavar="IN OUT", help="Price of a million prompt and answer tokens.")
 ]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed; another seed asks for other specs.")]
+OfCluster = Annotated[
+    str | None, typer.Option("--cluster", metavar="ID", help="Cluster of the store whose tools the spec is to have, or its beginning.")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print a prompt and the estimated tokens.")]
 
 
@@ -57,6 +61,7 @@ def write(
     max_usd: MaxUsd = None,
     usd_per_million: UsdPerMillion = None,
     seed: Seed = 0,
+    cluster: OfCluster = None,
     dry_run: DryRun = False,
     debug: Debug = False,
 ) -> None:
@@ -67,6 +72,9 @@ def write(
     are varied: another business, one more entity, a deeper dependency, stricter rules. Read a spec before you use it: the command cannot
     check whether a business is realistic.
 
+    With --cluster, the spec has exactly the tools of a cluster of the store (--store): names, parameters, which are required, and types;
+    what differs goes back to the model too. The kept world makes the cluster executable.
+
     DIR/attempts.json has every attempt with its outcome, problems and tokens. Run the same command again to continue. Exit code 1 if fewer
     than N specs were kept.
 
@@ -76,6 +84,8 @@ def write(
 
       headrace worlds write --engine vllm:Qwen/Qwen3-32B --n 20 --like my.yaml --out my_worlds/ --store runs/worlds --max-tokens 2000000
 
+      headrace worlds write --cluster cluster-0123456789abcdef --store runs/tools/store --n 1 --engine openai:gpt-4.1 --out mail/
+
       headrace synthesize --world my_worlds/car_workshop.yaml
     """
     with handle_errors(debug):
@@ -84,7 +94,8 @@ def write(
         from synth.writing.spec_writer import estimate, example_of
 
         kind_and_model(engine)
-        request: dict[str, Any] = {"like": [example_of(path) for path in like or ()], "about": about, "seed": seed}
+        task = None if cluster is None else _task_of(cluster, store, is_free=not (like or about))
+        request: dict[str, Any] = {"like": [example_of(path) for path in like or ()], "about": about, "seed": seed, "cluster": task}
         if dry_run:
             _print_estimate(estimate(folder, wanted, **request))
         else:
@@ -101,6 +112,8 @@ def _write(engine: str, folder: Path, wanted: int, store: Path | None, budget: B
     with _open_writer(engine, folder, store, budget) as writer, show_on_console(out):
         result = write_specs(writer, folder, wanted, progress=report, **request)
     _print_attempts(result.folder)
+    if store is not None and request["cluster"] is not None:
+        _register(result.folder, store)
     if result.stopped:
         raise HeadraceError(result.stopped)
 
@@ -131,6 +144,34 @@ def _open_answers(store: Path | None) -> Iterator[Answers | None]:
         finally:
             answers.commit()
             answers.close()
+
+
+def _task_of(cluster: str, store: Path | None, *, is_free: bool) -> ClusterTask:
+    """The task to write a world for a cluster."""
+    from flows import validation
+    from storage.errors import BadInput
+    from synth.clusters.cluster_store import read_cluster
+    from synth.writing.cluster.cluster_task import ClusterTask
+
+    if not is_free:
+        raise BadInput("--like and --about do not go with --cluster: its tools say what the world is about")
+    chosen, tools = read_cluster(validation.open_store(None, store), cluster)
+    return ClusterTask(chosen, tuple(tools))
+
+
+def _register(folder: SpecFolder, store: Path) -> None:
+    """Keep the worlds of the folder in the store, so that its clusters with their tools are executable."""
+    from flows.runtime.store_lock import hold_store
+    from storage.store import Store
+    from synth.clusters.cluster_store import add_worlds
+    from synth.worlds import WORLDS
+    from synth.worlds.declarative.compile import compile_file
+
+    worlds = [compile_file(folder.path / attempt.file) for attempt in folder.kept_attempts()]
+    for world in worlds:
+        WORLDS.register(world)
+    with hold_store("worlds write", store):
+        add_worlds(Store(store), [world.name for world in worlds])
 
 
 def _check_writable(folder: Path) -> None:

@@ -166,6 +166,10 @@ def filter_argument(domain: Domain, field: Field) -> Argument:
 def default_of(spec: Any, kind: Type) -> Any:
     """A parameter's default as its type has it; raises ValueError for one that a caller could not give."""
     text = str(spec.default).lower() if isinstance(spec.default, bool) else str(spec.default)
+    if kind.kind == "name":
+        if kind.values is not None and text not in kind.values:
+            raise ValueError(f"no value {text!r}; {nearest(text, kind.values)}")
+        return text
     if kind.kind in ("ref", "date"):
         raise ValueError(f"{kind} has no default; leave it out")
     if kind.kind == "flag":

@@ -8,6 +8,7 @@ the same world.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,9 @@ from synth.worlds.declarative.language.resolve import resolve
 from synth.worlds.declarative.language.yaml_text import parse_file
 from synth.worlds.declarative.languages import languages_of, reduce_to
 from synth.worlds.declarative.naming import public_callees, public_names
+from synth.worlds.declarative.signatures import given_callee, given_name, signature_problems
 from synth.worlds.declarative.tables.inline import inline_tables
-from synth.worlds.declarative.tools import callees, get_name, list_count_key, list_name, search_count_key, search_name
+from synth.worlds.declarative.tools import Callee, callees, get_name, list_count_key, list_name, search_count_key, search_name
 
 VERSION = 5
 """Increased when the same spec compiles to a different world."""
@@ -71,14 +73,15 @@ def compile_file(path: Path, *, name: str | None = None, files: Path | None = No
 
 def _build_class(domain: Domain, raw: Any, name: str, where: str, files: Path | None) -> type[SpecWorld]:
     spec_callees = callees(domain)
-    domain.public = public_names(domain, spec_callees)
-    public_tools = public_callees(domain, spec_callees, domain.public)
+    signatures = domain.spec.head.signatures
+    public_tools = _name_tools(domain, spec_callees, where)
     if run_python.TOOL.name in public_tools:
         clash = f"a tool would be called {run_python.TOOL.name}, as the one for programs is; take other verbs or a prefix"
         raise SpecError([Problem("naming", clash)], where)
     suffix = "" if name == domain.name else f"-{name.removeprefix(f'{domain.name}@')}"  # two worlds never have the same server
     tools: tuple[Tool, ...] = tuple(
-        each.tool.model_copy(update={"world": name, "server": each.tool.server + suffix}) for each in public_tools.values()
+        each.tool.model_copy(update={"world": name, "server": each.tool.server + ("" if signatures else suffix)})
+        for each in public_tools.values()  # a given server stays: the tools are those of the catalogue
     )
     code = run_python.TOOL.model_copy(update={"world": name, "server": f"{domain.name}-python{suffix}", "domain": domain.name})
     intents = intents_of(domain)
@@ -97,6 +100,7 @@ def _build_class(domain: Domain, raw: Any, name: str, where: str, files: Path | 
             "version": VERSION << 32 | int(domain.digest[:8], 16),
             "domain": domain,
             "languages": domain.languages,
+            "tools_are_given": bool(signatures),
             "source": raw,
             "callees": public_tools,
             "tools": (*tools, code) if domain.spec.head.combined else tools,
@@ -111,6 +115,18 @@ def _build_class(domain: Domain, raw: Any, name: str, where: str, files: Path | 
             "units": units_of(domain),
         },
     )
+
+
+def _name_tools(domain: Domain, spec_callees: Mapping[str, Callee], where: str) -> dict[str, Callee]:
+    """The tools by the names that callers use, which it also gives to plans (`Domain.public`)."""
+    signatures = domain.spec.head.signatures
+    if not signatures:
+        domain.public = public_names(domain, spec_callees)
+        return public_callees(domain, spec_callees, domain.public)
+    if problems := list(signature_problems(domain, spec_callees)):
+        raise SpecError(problems, where)
+    domain.public = {name: given_name(signatures[name], callee) for name, callee in spec_callees.items()}
+    return {signatures[name].name: given_callee(signatures[name], callee) for name, callee in spec_callees.items()}
 
 
 def tool_words(domain: Domain) -> dict[str, tuple[str, ...]]:

@@ -93,6 +93,7 @@ class Entity:
     ids: ids of a fresh world.
     stored: fields that rows hold, in the order of their places.
     table: rows of a table of the user's own, by place; None in a cell that is drawn; of a reference the number of the row referred to.
+    hidden: arguments of its search that a given signature does not offer.
     """
 
     name: str
@@ -104,6 +105,7 @@ class Entity:
     stored: tuple[Field, ...] = field(init=False)
     known_ids: frozenset[str] = field(init=False)
     table: tuple[Row, ...] = ()
+    hidden: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         self.stored = tuple(each for each in self.fields.values() if each.place >= 0)
@@ -126,7 +128,8 @@ class Entity:
 
     def filters(self) -> list[Field]:
         """The fields by which its search filters, each with one filter (`Field.filters`)."""
-        return [bound for each in self.fields.values() for bound in each.filters()]
+        bounds = [bound for each in self.fields.values() for bound in each.filters()]
+        return [each for each in bounds if filter_name(each) not in self.hidden] if self.hidden else bounds
 
     def owners(self) -> tuple[Field, ...]:
         """The fields that refer to the owners of a row."""
@@ -148,7 +151,7 @@ class Param:
 
     @property
     def is_required(self) -> bool:
-        return self.default is None and not self.is_either
+        return self.default is None and not self.is_either and not self.spec.optional
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,15 +225,27 @@ class ResultField:
     value: Compiled | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The rows that a tool shows which only reads: those of an entity with these values.
+
+    filters: (field, the value's expression, the optional parameter that it is alone, or an empty text).
+    """
+
+    entity: Entity
+    filters: tuple[tuple[Field, Compiled, str], ...]
+
+
 @dataclass(eq=False, slots=True)
 class Act:
-    """An action.
+    """An action, or a tool of its own that only reads (`is_reading`).
 
     on: the entity of the row that it acts on; None if there is none.
     params: by name; the row that it acts on comes first.
     either: name -> parameters of which exactly one is given.
     counters: numbers that it increases.
     result_fields: the result of its tool; if empty, the result is the rows that changed.
+    finding: the rows in the result of a tool that only reads.
     required_rows: cache of `intents/required_observations.py`: the rows that sets of its tests use.
     """
 
@@ -246,7 +261,12 @@ class Act:
     either: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     counters: tuple[ActCounter, ...] = ()
     result_fields: tuple[ResultField, ...] = ()
+    finding: Finding | None = None
     required_rows: dict[tuple[Part, ...], Any] = field(default_factory=dict)
+
+    @property
+    def is_reading(self) -> bool:
+        return bool(self.spec.shows or self.spec.finds)
 
 
 @dataclass(eq=False, slots=True)
@@ -298,7 +318,8 @@ def json_value(domain: Domain, kind: str, value: Any) -> Any:
 
 def is_searched(entity: Entity, filters: Sequence[Field]) -> bool:
     """Whether a search can count the rows with given values of these fields."""
-    return "search" in entity.spec.tools and all(each.filter == "equal" for each in filters)
+    can_search = all(each.filter == "equal" and filter_name(each) not in entity.hidden for each in filters)
+    return "search" in entity.spec.tools and can_search
 
 
 def listing_owner(entity: Entity, filters: Sequence[Field]) -> Field | None:
@@ -327,6 +348,11 @@ def system_prompt(domain: Domain) -> str:
     rules = [rule.words[language] for action in spec.actions.values() for rule in action.rules.values()]
     facts = [info.words[language] for info in spec.info]
     sentences = domain.text(" ", "").join(dict.fromkeys((*rules, *facts)))
+    if spec.head.signatures and not sentences:
+        return domain.text(
+            f"You work for {spec.head.about.en}. Today is {domain.today.isoformat()}. If you must refuse, say why.",
+            f"你为{spec.head.about.zh}工作。今天是{domain.today.isoformat()}。必须拒绝时，请说明原因。",
+        )
     return domain.text(
         f"You work for {spec.head.about.en}. Today is {domain.today.isoformat()}. Look at what a rule is about before you act. "
         f"Rules: {sentences} If you must refuse, say why.",

@@ -64,8 +64,8 @@ def reduce_to(raw: Any, language: Language) -> Any:
 
 
 def chinese_places(raw: Any) -> Iterator[str]:
-    """The places of all texts with Chinese characters."""
-    return (path for path, text in _texts(raw, "") if has_chinese(text))
+    """The places of all texts with Chinese characters; not of given signatures, which are as they are."""
+    return (path for path, text in _texts(raw, "") if has_chinese(text) and not path.startswith("signatures."))
 
 
 def check_chinese(text: str, *, is_name: bool = False) -> None:

@@ -7,8 +7,10 @@ One idea: inside this package, everything has the names of the spec (`get_loan`,
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
+from storage.records import JSON
 from synth.worlds.declarative.domain import Domain, plural_key
 from synth.worlds.declarative.language.spec_schema import Naming
 from synth.worlds.declarative.tools import Callee, get_name, list_name, search_name
@@ -16,10 +18,29 @@ from synth.worlds.declarative.tools import Callee, get_name, list_name, search_n
 
 @dataclass(frozen=True, slots=True)
 class PublicName:
-    """The public name of a tool. arguments: public names of its parameters, by their names in the spec."""
+    """The public name of a tool.
+
+    arguments: public names of its parameters, by their names in the spec.
+    packed: by name in the spec, the JSON type of a parameter that holds one value (array, object), or the digits of an id.
+    always: parameters that every call gives, with their one value.
+    """
 
     tool: str
     arguments: Mapping[str, str]
+    packed: Mapping[str, str] = field(default_factory=dict)
+    always: Mapping[str, JSON] = field(default_factory=dict)
+
+    def public_arguments(self, arguments: Mapping[str, JSON]) -> dict[str, JSON]:
+        """Arguments of a call by their public names."""
+        return {self.arguments[name]: self._pack(name, value) for name, value in arguments.items()} | dict(self.always)
+
+    def _pack(self, name: str, value: Any) -> JSON:
+        kind = self.packed.get(name)
+        if kind is None:
+            return value
+        if kind == "object":
+            return {name: value}
+        return [value] if kind == "array" else int("".join(filter(str.isdigit, value)))
 
 
 def public_names(domain: Domain, callees: Mapping[str, Callee]) -> dict[str, PublicName]:

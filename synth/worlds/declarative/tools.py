@@ -19,7 +19,7 @@ from synth.worlds.arguments import BadArgument, compile_checker
 from synth.worlds.base import Observation
 from synth.worlds.declarative.acting import Refused, defaults_of, find_error, perform, result_values
 from synth.worlds.declarative.arguments import BAD, Argument, choice_argument, filter_argument, id_argument, number_argument, param_argument
-from synth.worlds.declarative.domain import Act, Domain, Entity, Field, Row, filter_name, plural_key
+from synth.worlds.declarative.domain import Act, Domain, Entity, Field, Finding, Row, filter_name, plural_key
 from synth.worlds.declarative.language import schema
 from synth.worlds.declarative.language.spec_schema import GetTool, ListTool, SearchTool
 from synth.worlds.declarative.rows.state import State, shown_value
@@ -38,12 +38,20 @@ class Callee:
 
     arguments: by the names that callers use.
     work: executes a call.
-    spec_names: names in the spec, by the names that callers use; None if they are the same.
+    spec_names: names in the spec, by the names that callers use; None if they are the same. A name that is not there has no effect.
+    opened: by the name that callers use, what turns a value of theirs into one of the spec (a list of one into the one).
     """
 
-    def __init__(self, tool: Tool, arguments: Mapping[str, Argument], work: Work, spec_names: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        tool: Tool,
+        arguments: Mapping[str, Argument],
+        work: Work,
+        spec_names: Mapping[str, str] | None = None,
+        opened: Mapping[str, Callable[[Any], Any]] | None = None,
+    ) -> None:
         self.tool, self.arguments, self.work = tool, arguments, work
-        self._spec_names = spec_names or {}
+        self._is_renamed, self._spec_names, self._opened = spec_names is not None, spec_names or {}, opened or {}
         self._check = compile_checker(tool.parameters)
         self._conversions = [
             (self._spec_names.get(name, name), each.convert, each.error) for name, each in arguments.items() if each.convert is not None
@@ -54,8 +62,10 @@ class Callee:
             values = self._check(arguments)
         except BadArgument as problem:
             return error_observation(str(problem))
-        if self._spec_names:
-            values = {self._spec_names[name]: value for name, value in values.items()}
+        for name in self._opened.keys() & values.keys():
+            values[name] = self._opened[name](values[name])
+        if self._is_renamed:
+            values = {self._spec_names[name]: value for name, value in values.items() if name in self._spec_names}
         for name, convert, error in self._conversions:
             if name in values:
                 values[name] = value = convert(state, values[name])
@@ -203,6 +213,8 @@ def search_name(entity: Entity) -> str:
 
 def search_orders(entity: Entity) -> dict[str, tuple[Field, bool]]:
     """Orders of a search: name -> field, and whether its largest value comes first."""
+    if "sort" in entity.hidden:
+        return {}
     return {f"{each.name}_{order}": (each, order == "desc") for each in entity.fields.values() for order in each.superlatives()}
 
 
@@ -270,11 +282,43 @@ def _filter_rows(state: State, pairs: list[tuple[str, Row]], field: Field, bound
 # ---- actions ----------------------------------------------------------------------------------------------------------------------
 
 
+def find_rows(finding: Finding, state: State, values: Mapping[str, Any]) -> list[tuple[str, Row]]:
+    """The rows that a reading tool of the spec's own finds. values: of all its parameters; None for one that the call leaves out."""
+    wanted = [(field, value.run(state, values)) for field, value, name in finding.filters if not name or values[name] is not None]
+    pairs = state.select(finding.entity.number, [(field.place, value) for field, value in wanted if field.place >= 0])
+    derived = [(field, value) for field, value in wanted if field.place < 0]
+    return [pair for pair in pairs if all(value_of(state, pair[1], field) == value for field, value in derived)]
+
+
+def reader(domain: Domain, act: Act) -> Callee:
+    """The tool of an action that only reads."""
+    arguments = {name: param_argument(domain, param) for name, param in act.params.items()}
+    tool = _tool(domain, act.name, act.spec.description or _describe(domain, act), arguments, _group_of(act))
+    defaults, finding = defaults_of(act), act.finding
+    writer = None if finding is None else RowWriter(domain, finding.entity)
+
+    def work(state: State, values: dict[str, Any]) -> str:
+        params = {**defaults, **values}
+        error = find_error(domain, act, state, params)
+        if error is not None:
+            raise Refused(error)
+        shown = _encode(result_values(domain, act, state, params))
+        if finding is None or writer is None:
+            return shown
+        rows = writer.list_text(state, find_rows(finding, state, params), "list", LIST_LIMIT, search_count_key(finding.entity))
+        return rows if shown == "{}" else f"{shown[:-1]},{rows[1:]}"
+
+    return Callee(tool, arguments, work)
+
+
+def _group_of(act: Act) -> str | None:
+    return act.spec.group or (act.on.spec.group if act.on is not None else None)
+
+
 def actor(domain: Domain, act: Act) -> Callee:
     """The tool that performs an action."""
     arguments = {name: param_argument(domain, param) for name, param in act.params.items()}
-    group = act.spec.group or (act.on.spec.group if act.on is not None else None)
-    tool = _tool(domain, act.name, act.spec.description or _describe(domain, act), arguments, group, is_act=True)
+    tool = _tool(domain, act.name, act.spec.description or _describe(domain, act), arguments, _group_of(act), is_act=True)
     defaults = defaults_of(act)
 
     def work(state: State, values: dict[str, Any]) -> str:
@@ -316,5 +360,5 @@ def callees(domain: Domain) -> dict[str, Callee]:
         result += [lister(domain, entity, owner, writer) for owner in entity.owners()]
         if "search" in entity.spec.tools:
             result.append(searcher(domain, entity, writer))
-    result += [actor(domain, act) for act in domain.acts.values()]
+    result += [reader(domain, act) if act.is_reading else actor(domain, act) for act in domain.acts.values()]
     return {each.tool.name: each for each in result}

@@ -15,9 +15,12 @@ from typer.testing import CliRunner
 from flows.cli.main import app
 from storage.records import Message
 from storage.store import Store
+from synth.clusters.cluster_store import read_clusters, save_clusters
 from synth.engines.base import ChatRequest
 from synth.worlds import WORLDS
+from synth.writing.cluster.skeleton_text import draft_cluster
 from tests.synth.scripted_writer import BROKEN, WORKSHOP, ScriptedWriter, fenced, generated
+from tests.synth.writing.cluster.clusters_of_pets import PETS
 
 Serve = Callable[[ScriptedWriter], None]
 
@@ -103,6 +106,23 @@ def test_a_spent_budget_stops_and_the_same_command_continues_with_the_kept_answe
     assert "outcomes  kept 1" in output and "2,000 read, 400 written, 0.40 dollars" in output
     assert model.requests[:1] == first and len(model.requests) == 2
     assert Store(tmp_path / "store").query("SELECT count(*) FROM answers").item() == 2
+
+
+def test_a_world_for_a_cluster_makes_it_executable(serve: Serve, tmp_path: Path) -> None:
+    """Given a catalogue's cluster, when a model's first spec has another parameter, then it is sent back, and the mended one is kept in
+    the store too: the list of clusters names it."""
+    store = Store(tmp_path / "store")
+    (cluster,) = save_clusters(store, PETS).clusters
+    good = draft_cluster(cluster, PETS)
+    serve(ScriptedWriter([fenced(good.replace("petId: pet,", "petKey: pet,")), fenced(good)]))
+    command = ("--cluster", cluster.id, "--store", store.root, "--engine", "openai:mock", "--n", "1", "--out", tmp_path / "my")
+    assert "outcomes  kept 1" in run_write(*command)
+    listed = CliRunner().invoke(app, ["clusters", "list", "--store", str(store.root)]).output
+    world = read_clusters(Store(store.root))[0].world
+    assert world is not None and world.startswith("pets@") and "executable" in listed
+    WORLDS.forget(world)
+    refused = run_write(*command, "--about", "a bakery", code=2)
+    assert "--like and --about do not go with --cluster" in refused
 
 
 def test_too_few_specs_are_a_failure_with_reasons(serve: Serve, tmp_path: Path) -> None:

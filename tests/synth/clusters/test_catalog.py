@@ -131,7 +131,7 @@ def test_texts_that_no_store_can_hold_are_cleaned_or_dropped(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("rows", "reason"),
-    [((), "it is empty"), (("[", "]"), "line 1: not JSON"), (({"title": "x"},), "line 1: no name"), (("\x00",), "not JSON")],
+    [((), "it is empty"), (("[", "]"), "it is empty"), (({"title": "x"},), "line 1: no name"), (("\x00",), "not JSON")],
 )
 def test_a_file_without_a_tool_is_refused_with_the_reason_and_a_hint(tmp_path: Path, rows: tuple[Any, ...], reason: str) -> None:
     path = write(tmp_path, *rows)

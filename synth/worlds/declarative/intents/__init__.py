@@ -15,6 +15,7 @@ from synth.worlds.declarative.intents.acts import ActIntent
 from synth.worlds.declarative.intents.base import SpecIntent
 from synth.worlds.declarative.intents.computing import compute_intents
 from synth.worlds.declarative.intents.questions import BestQuestion, CountQuestion, QuestionIntent, question_fields
+from synth.worlds.declarative.intents.reading_tools import ReadingIntent
 from synth.worlds.declarative.intents.refusal_intents import (
     IMPOSSIBLE,
     NO_TOOL,
@@ -63,6 +64,9 @@ def _acts(domain: Domain) -> Iterator[SpecIntent]:
             for param in act.params.values()
             if param.type.kind == "ref"
         }
+        if act.is_reading:
+            yield ReadingIntent(domain, act, by_id)
+            continue
         yield ActIntent(domain, act, act.name, by_id)
         if act.on is not None:
             others = frozenset(act.params) - {act.on.name}
@@ -160,7 +164,7 @@ def _refusals(domain: Domain) -> Iterator[SpecIntent]:
         yield WishIntent(domain, f"unsupported_{name}", entity, head.unsupported or NO_TOOL, RefusalReason.MISSING_TOOL)
         yield WishIntent(domain, f"impossible_{name}", entity, head.impossible or IMPOSSIBLE, RefusalReason.NOT_ACTIONABLE)
     for act in domain.acts.values():
-        if act.on is not None:
+        if act.on is not None and not act.is_reading:
             yield UnnamedRowIntent(domain, act)
     information = InformationIntent(domain)
     if information.topics:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -58,7 +59,9 @@ class ActIntent(SpecIntent):
         decisive = {name for each in act.conditions if against and each.name == against for name in each.test.names}
         for param in act.params.values():
             if param.name in references:
-                slots += references[param.name].slots
+                slots += [
+                    (replace(slot, is_required=slot.is_required and param.is_required), kind) for slot, kind in references[param.name].slots
+                ]
             else:
                 is_required = param.is_required or param.name in decisive
                 slots.append(make_slot(param.name, value_kind(domain, act.name, param), is_required=is_required))
@@ -93,6 +96,8 @@ class ActIntent(SpecIntent):
         The first is one that is not named by its id (few rows fit), else the row acted on; then always the one that decides most tests.
         """
         waiting = list(self.act.params.values())
+        if not waiting:
+            return []
         not_by_id = [name for name, reference in self.references.items() if not isinstance(reference, IdReference)]
         order = [waiting.pop(next((at for at, param in enumerate(waiting) if param.name in not_by_id), 0))]
         while waiting:
@@ -106,7 +111,8 @@ class ActIntent(SpecIntent):
         order = [param.name for param in self.order]
         by_param: dict[str, list[Test]] = {name: [] for name in order}
         for names, test in tests:
-            by_param[order[max((order.index(name) for name in names), default=0)]].append(test)
+            if order:
+                by_param[order[max((order.index(name) for name in names), default=0)]].append(test)
         return by_param
 
     def _row_filters(self, name: str) -> tuple[tuple[int, Any], ...]:
@@ -245,7 +251,7 @@ class _Search:
 
     def _options(self, param: Param) -> Iterator[tuple[Any, dict[str, JSON]]]:
         reference = self.intent.references.get(param.name)
-        if reference is not None:
+        if reference is not None and (param.is_required or param.name in self.names):
             used = {self.values.get(name) for name in self.intent.references}
             for key, slots in self._rows(reference, param):
                 if key not in used:

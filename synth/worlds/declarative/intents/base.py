@@ -239,7 +239,7 @@ class PlanDraft:
     def add_call(self, tool: str, /, **arguments: JSON) -> None:
         """Adds a call, unless the plan has it already."""
         public = self.domain.public[tool]
-        call = Call(tool=public.tool, arguments={public.arguments[name]: value for name, value in arguments.items()})
+        call = Call(tool=public.tool, arguments=public.public_arguments(arguments))
         if call not in self.calls:
             self.calls.append(call)
 

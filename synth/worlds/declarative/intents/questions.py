@@ -42,11 +42,11 @@ _RIVALS = 12
 def question_fields(entity: Entity, *, with_details: bool, without: Sequence[str] = ()) -> list[Field]:
     """Fields that a question can name by their label: no flags, and no choice with digits in a name ("4G"), which its key does not show."""
     suited = [each for each in entity.fields.values() if each.type.kind != "flag" and each.name not in without]
-    digits = {each.name for each in suited if each.type.kind == "choice" and any(map(_has_digit, each.words.values()))}
+    digits = {each.name for each in suited if each.type.kind == "choice" and any(map(has_digit, each.words.values()))}
     return [each for each in suited if each.name not in digits and (with_details or not each.spec.detail)]
 
 
-def _has_digit(words: Words) -> bool:
+def has_digit(words: Words) -> bool:
     return any(character.isdigit() for character in words.en + words.zh)
 
 

@@ -163,6 +163,6 @@ class FirstRows(RowList):
 def first_rows(domain: Domain, entity: Entity) -> FirstRows | None:
     """The first rows of a kind; None if the entity cannot be searched for them."""
     kinds = [each for each in pick_filters(entity) if each.type.kind == "choice" and each.place >= 0]
-    if "search" not in entity.spec.tools or not kinds or not pick_orders(entity):
+    if "search" not in entity.spec.tools or "limit" in entity.hidden or not kinds or not pick_orders(entity):
         return None
     return FirstRows(domain, entity, kinds[0])

@@ -311,7 +311,8 @@ def searched_name(entity: Entity) -> Field | None:
     """The field with the proper name by which an entity can be searched."""
     if "search" not in entity.spec.tools:
         return None
-    return next((each for each in entity.fields.values() if each.type.kind == "name" and each.filter == "equal" and each.place >= 0), None)
+    names = (each for each in entity.fields.values() if each.type.kind == "name" and each.filter == "equal" and each.place >= 0)
+    return next((each for each in names if filter_name(each) not in entity.hidden), None)
 
 
 def owner_phrases(owner: Entity, slot: str, name: Field | None, mine: str, thing: str, language: Language) -> list[Phrase]:
@@ -332,6 +333,8 @@ def pick_orders(entity: Entity) -> dict[str, Words]:
     """Orders of a search with their superlatives; of two that share a word in either language only the first."""
     orders: dict[str, Words] = {}
     used_words: set[str] = set()
+    if "sort" in entity.hidden:
+        return orders
     for each in entity.fields.values():
         for order, words in each.superlatives().items():
             if used_words.isdisjoint((words.en, words.zh)):

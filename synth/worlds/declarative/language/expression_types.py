@@ -147,6 +147,9 @@ class Scope(Protocol):
     def counter(self, entity: str, fields: tuple[str, ...]) -> Callable[[Any, tuple[Any, ...]], int]:
         """How many rows of an entity have these values in these fields."""
 
+    def has_row(self, entity: str, key: str) -> bool:
+        """Whether every fresh world has this row."""
+
     def is_broken(self, name: str) -> bool:
         """Whether that entity or field has a reported problem."""
 

@@ -181,6 +181,10 @@ class _Compiler:
         word = self._word(node)
         if word is not None and expect.kind in ("choice", "name", "time", "date"):
             return _constant(expect, self._literal(word, expect))
+        if word is not None and expect.kind == "ref" and isinstance(node, ast.Constant):
+            if not self.scope.has_row(expect.entity, word):
+                raise ExpressionError(f"a fresh world has no {expect.entity} {word!r}")
+            return _constant(expect, word)
         piece = self._ifexp(node, expect) if isinstance(node, ast.IfExp) else self.piece(node)
         if not _fits(piece.type, expect):
             hint = "; use round(...)" if (piece.type.kind, expect.kind) == ("real", "whole") else ""

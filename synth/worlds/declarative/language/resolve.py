@@ -24,9 +24,10 @@ from synth.worlds.declarative.language.resolved_steps import Refuse, last_steps
 from synth.worlds.declarative.language.scopes import RowScope, SpecContext
 from synth.worlds.declarative.language.values import OpenWords, Words
 from synth.worlds.declarative.languages import word_form
+from synth.worlds.declarative.signatures import hidden_arguments, public_search
 from synth.worlds.declarative.tables.cells import CellReader
 from synth.worlds.declarative.tables.inline import KEY
-from synth.worlds.declarative.tools import get_name, search_name, search_orders
+from synth.worlds.declarative.tools import get_name, list_name, search_name, search_orders
 
 
 def resolve(raw: Any, where: str = "", *, is_worded: bool = False) -> Domain:
@@ -69,6 +70,10 @@ class _Resolver:
         for name in self.spec.entities:
             self._entity(name)
         self._check_names_differ()
+        for entity in self.entities.values():
+            signature = public_search(entity, self.head.signatures)
+            if signature is not None:
+                entity.hidden = hidden_arguments(entity, signature)
         self._read_tables()
         for entity in self.entities.values():
             self._check_references(entity)
@@ -278,7 +283,7 @@ class _Resolver:
 
     def _check_size(self, domain: Domain) -> None:
         self._check_names_of_tools(domain)
-        if not self.head.combined or any(entity.table for entity in self.entities.values()):
+        if not self.head.combined or self.head.signatures or any(entity.table for entity in self.entities.values()):
             return
         if len(self.entities) < spec_schema.MIN_ENTITIES:
             self.add("entities", f"{len(self.entities)} of them; a business needs at least {spec_schema.MIN_ENTITIES}", FOLLOWS)
@@ -299,9 +304,13 @@ class _Resolver:
             self.add("actions", f"{rules} business rules; at least {spec_schema.MIN_RULES} are needed: add `rules` to actions", FOLLOWS)
 
     def _check_names_of_tools(self, domain: Domain) -> None:
-        reading = {tool_name(entity) for entity in self.entities.values() for tool_name in (get_name, search_name)}
+        reading = {"run_python"}
+        for entity in self.entities.values():
+            reading |= {get_name(entity)} if "get" in entity.spec.tools else set()
+            reading |= {search_name(entity)} if "search" in entity.spec.tools else set()
+            reading |= {list_name(entity, owner) for owner in entity.owners()}
         for name in domain.acts:
-            if name in reading or name == "run_python" or name.startswith("list_"):
+            if name in reading:
                 self.add(f"actions.{name}", "a reading tool has such a name; take another")
 
 

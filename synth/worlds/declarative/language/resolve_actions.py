@@ -17,6 +17,7 @@ from synth.worlds.declarative.domain import (
     Creation,
     Entity,
     Field,
+    Finding,
     Param,
     ResultField,
     Setting,
@@ -63,14 +64,57 @@ class _ActionResolver:
         act.either = spec.either
         act.counters = _present(self._total(act, total) for total in self.action.counts)
         act.result_fields = _present(self._reply_field(act, field) for field in self.action.tells)
-        if not (spec.sets or spec.moves or spec.creates or spec.counts):
-            self.add(self.path, "changes nothing; give `sets`, `moves`, `creates` or `counts`")
-        if not params:
-            self.add(self.path, "takes nothing; give `on` or `takes`")
+        if act.is_reading:
+            self._resolve_reading(act)
+        else:
+            self._check_changes(act)
+        if not act.is_reading and any(param.spec.optional for param in params.values()):
+            self.add(f"{self.path}.takes", "`optional` is for tools that only read; give a `default`")
         self._check_visibility(act)
         required = [name for name, param in params.items() if param.is_required]
         self.context.check_requests(spec.says, params, required, "parameter", self.path)
         return act
+
+    def _check_changes(self, act: Act) -> None:
+        spec = act.spec
+        if not (spec.sets or spec.moves or spec.creates or spec.counts):
+            self.add(self.path, "changes nothing; give `sets`, `moves`, `creates` or `counts`, or `shows` for a tool that only reads")
+        if not act.params and not spec.creates:
+            self.add(self.path, "takes nothing; give `on` or `takes`")
+
+    # ---- tools that only read -------------------------------------------------------------------------------------------------
+
+    def _resolve_reading(self, act: Act) -> None:
+        spec = act.spec
+        for key in ("sets", "moves", "creates", "counts", "tells", "rules", "either"):
+            if getattr(spec, key):
+                self.add(f"{self.path}.{key}", "does not go with `shows` and `finds`: a tool that only reads changes and forbids nothing")
+        shown = ((name, self._compile(text, None, f"{self.path}.shows.{name}")) for name, text in spec.shows.items())
+        act.result_fields = tuple(ResultField(name, value=value) for name, value in shown if value is not None)
+        for each in act.result_fields:
+            if each.value is not None and not each.value.type.is_number and read_field(self.entities, act, each.value) is None:
+                self.add(f"{self.path}.shows.{each.name}", "is neither a field along references, as loan.member.level, nor a number")
+        act.finding = next(iter(_present(self._finding(name, values) for name, values in spec.finds.items())), None)
+
+    def _finding(self, name: str, values: Mapping[str, str]) -> Finding | None:
+        path, entity = f"{self.path}.finds", self.entities.get(name)
+        if entity is None:
+            self.add(path, f"no entity {name!r}; {nearest(name, self.entities)}")
+            return None
+        filters = []
+        for key, text in values.items():
+            field = entity.fields.get(key)
+            if field is None:
+                self.add(f"{path}.{name}.{key}", f"no field {key!r} of {name}; {nearest(key, entity.fields)}")
+            elif (value := self._filter_value(text, field.type, f"{path}.{name}.{key}")) is not None:
+                filters.append((field, value, text if text in self.scope.params and self.scope.params[text].spec.optional else ""))
+        return Finding(entity, tuple(filters))
+
+    def _filter_value(self, text: str, expect: Type, path: str) -> Compiled | None:
+        self.scope.allows_optional = text in self.scope.params
+        value = self._compile(text, expect, path)
+        self.scope.allows_optional = False
+        return value
 
     def _compile(self, text: str, expect: Type | None, path: str) -> Compiled | None:
         return self.context.compile(text, self.scope, expect, path)
@@ -278,6 +322,19 @@ class _ActionResolver:
             return ResultField(name, param=text)
         value = self._compile(text, None, f"{self.path}.tells.{name}")
         return None if value is None else ResultField(name, value=value)
+
+
+def read_field(entities: Mapping[str, Entity], act: Act, value: Compiled) -> Field | None:
+    """The field that an expression is, along references from a parameter; None if it is more than that."""
+    root, *path = value.text.split(".")
+    if not path or root not in act.params:
+        return None
+    entity = entities.get(act.params[root].type.entity)
+    field = None
+    for name in path:
+        field = entity.fields.get(name) if entity is not None else None
+        entity = entities.get(field.type.entity) if field is not None else None
+    return field
 
 
 def _present(parts: Iterable[T | None]) -> tuple[T, ...]:

@@ -266,9 +266,14 @@ FIELD_TYPES: Mapping[str, type[Strict]] = {
 
 
 class _Parameter(_Labelled):
-    """What all parameters share. default: its value if a call leaves it out."""
+    """What all parameters share.
+
+    default: its value if a call leaves it out.
+    optional: of a tool that only reads: a call may leave it out, and then nothing is filtered by it.
+    """
 
     default: Any = None
+    optional: bool = False
 
 
 class RefParam(_Ref, _Parameter):

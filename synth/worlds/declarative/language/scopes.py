@@ -98,21 +98,31 @@ class _Scope:
             raise ExpressionError("count: only by fields that are stored, not by derived ones")
         return lambda state, values: state.count(number, places, values)
 
+    def has_row(self, entity: str, key: str) -> bool:
+        owner = self.context.entities.get(entity)
+        return owner is not None and key in owner.known_ids
+
     def is_broken(self, name: str) -> bool:
         return name in self.context.broken
 
 
 class ActScope(_Scope):
-    """Names are the parameters of an action. At run time a mapping holds their values."""
+    """Names are the parameters of an action. At run time a mapping holds their values.
+
+    allows_optional: whether the expression may name parameters that calls may leave out.
+    """
 
     is_keyed = True
 
     def __init__(self, context: SpecContext, params: Mapping[str, Param]) -> None:
         super().__init__(context)
         self.params = params
+        self.allows_optional = False
 
     def root(self, name: str) -> tuple[Type, Callable[[Any, Any], Any]] | None:
         param = self.params.get(name)
+        if param is not None and param.spec.optional and not self.allows_optional:
+            raise ExpressionError(f"{name!r} may be left out (`optional`); it can only stand alone, in `finds`")
         if param is not None and param.is_either:
             raise ExpressionError(f"{name!r} may be missing (`either`); only `tells` and `by` of `counts` can name it")
         return None if param is None else (param.type, lambda state, names: names[name])

@@ -31,6 +31,7 @@ from synth.worlds.declarative.language.values import (
 MAX_ENTITIES, MAX_FIELDS, MAX_ACTIONS, MAX_ROWS = 16, 24, 40, 999
 MAX_KINDS, MAX_INTENTS = 40, 60
 MIN_ENTITIES, MIN_ROWS, MIN_TOOLS, MIN_RULES = 3, 200, 8, 2
+"""Of a spec that may choose its tools: one with tables, jobs of its own alone, or `signatures` may be smaller."""
 DEFAULT_LIMIT, MAX_LIMIT = 3, 6
 """Rows that a search shows if a call sets no limit, and the highest limit."""
 
@@ -222,7 +223,7 @@ class ReplyField(Strict):
 
 
 class ActionSpec(Strict):
-    """A tool that changes the state.
+    """A tool that changes the state; with `shows` or `finds` one that only reads.
 
     verb: infinitive, e.g. `renew / 续借`, with _ for its object unless that comes last (`change the level of _ / 更改_的级别`).
     done: the participle (`renewed / 续借`), if it is irregular.
@@ -237,6 +238,8 @@ class ActionSpec(Strict):
     counts: running totals, by name.
     either: a name for several rows of which each call gives exactly one.
     tells: the fields of the reply; by default it shows the changed rows.
+    shows: the fields of the reply of a tool that only reads, each a field along references or a number.
+    finds: the rows in the reply of a tool that only reads: an entity, and the values that its rows have.
     reply: what the assistant says afterwards.
     words: words in a request that name this tool's work.
     says: whole requests with {parameter} fields, in addition to the generated ones.
@@ -256,9 +259,73 @@ class ActionSpec(Strict):
     counts: dict[Key, Any] = Field(default_factory=dict, max_length=3)
     either: dict[Key, tuple[Key, ...]] = Field(default_factory=dict, max_length=1)
     tells: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=40)], Any] = Field(default_factory=dict, max_length=12)
+    shows: dict[Key, Expression] = Field(default_factory=dict, max_length=12)
+    finds: dict[Key, dict[Key, Expression]] = Field(default_factory=dict, max_length=1)
     reply: Template | None = None
     words: tuple[Text, ...] = Field(default=(), max_length=30)
     says: tuple[Template, ...] = Field(default=(), max_length=12)
+
+
+# ---- signatures that are given ----------------------------------------------------------------------------------------------------
+
+JsonType = Literal["string", "integer", "number", "boolean", "array", "object"]
+
+
+class Taken(Strict):
+    """What a parameter of a given signature is; one of the first three.
+
+    argument: the parameter of this spec's tool that it stands for. A text alone means this.
+    unused: its JSON type; calls may give it, and it has no effect here.
+    always: the one value that every call gives.
+    type: the JSON type where it is not that of `argument`: a list of one (`array`), an `object` with one
+        property, which is called as the argument, the digits of an id as a number (`integer`: 12 for f012).
+    """
+
+    argument: Key | None = None
+    unused: JsonType | None = None
+    always: str | None = None
+    type: JsonType | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_name(cls, value: Any) -> Any:
+        return {"argument": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Taken:
+        if sum(each is not None for each in (self.argument, self.unused, self.always)) != 1:
+            raise ValueError("write the name of a parameter here, {unused: string}, or {always: value}")
+        return self
+
+
+_TOOL_ID = re.compile(r"[^\s.]+\.(.*\S)?")
+
+
+class Signature(Strict):
+    """The signature of a tool that is given from outside, as by a catalogue.
+
+    tool: its id, `server.name`.
+    about: its description.
+    takes: all its parameters.
+    """
+
+    tool: Annotated[str, Field(max_length=400)]
+    about: str = Field(default="", max_length=4000)
+    takes: dict[Annotated[str, Field(min_length=1, max_length=128)], Taken] = Field(default_factory=dict, max_length=60)
+
+    @model_validator(mode="after")
+    def _has_a_server(self) -> Signature:
+        if not _TOOL_ID.fullmatch(self.tool):
+            raise ValueError("tool: write it as server.name, as the catalogue has it")
+        return self
+
+    @property
+    def server(self) -> str:
+        return self.tool.partition(".")[0]
+
+    @property
+    def name(self) -> str:
+        return self.tool.partition(".")[2]
 
 
 # ---- the head ---------------------------------------------------------------------------------------------------------------------
@@ -293,6 +360,7 @@ class SpecHead(Strict):
     today: the day on which every conversation takes place.
     prompt: the system prompt, instead of the generated one.
     combined: whether jobs are generated from entities and actions, in addition to `intents`.
+    signatures: by the name of a tool here, how it is given from outside; then every tool has one.
     info: questions that need no tool.
     unsupported, impossible: requests that no tool can do, and requests that nothing can do.
     """
@@ -310,6 +378,7 @@ class SpecHead(Strict):
     kinds: dict[str, Any] = Field(default_factory=dict, max_length=MAX_KINDS)
     procedures: dict[str, Any] = Field(default_factory=dict, max_length=MAX_INTENTS)
     intents: dict[str, Any] = Field(default_factory=dict, max_length=MAX_INTENTS)
+    signatures: dict[Annotated[str, Field(max_length=120)], Signature] = Field(default_factory=dict, max_length=MAX_ACTIONS)
     info: tuple[Any, ...] = Field(default=(), max_length=20)
     unsupported: tuple[Phrase, ...] = Field(default=(), max_length=20)
     impossible: tuple[Phrase, ...] = Field(default=(), max_length=20)
