@@ -10,6 +10,7 @@ import asyncio
 import base64
 import contextlib
 import hashlib
+import logging
 import os
 import threading
 import time
@@ -104,6 +105,7 @@ def loop() -> Loop:
 
 def require_sdk() -> None:
     """Raises BadInput where the MCP SDK is not installed."""
+    logging.getLogger("mcp").setLevel(logging.ERROR)
     try:
         import mcp.client.client  # noqa: F401
     except ImportError:

@@ -55,7 +55,8 @@ class Toolbox:
                 yield name, getattr(self.target, name)
 
     def tools(self):
-        return [tool_of(name, function, self.models[name]) for name, function in sorted(self.functions.items())]
+        own = [{"name": name, "description": "For the host.", "inputSchema": {"type": "object"}} for name in (STATE, SNAPSHOT, RESTORE)]
+        return [tool_of(name, function, self.models[name]) for name, function in sorted(self.functions.items())] + own
 
     def call(self, name, arguments):
         if name == STATE:
