@@ -18,7 +18,7 @@ import typer
 from rich.markup import escape
 
 from flows import validation
-from flows.cli import chat, clusters, compare_policies, curate, measure_policy, render, synthesize, taxonomy
+from flows.cli import chat, clusters, compare_policies, curate, measure_policy, package, render, synthesize, taxonomy
 from flows.cli import config as cli_config
 from flows.cli.shared import ConfigFile, Debug, DryRunOfTraining, Families, ReadStore, StoreFolder, Verbose, run_or_plan
 from flows.cli.terminal import OneLineErrors, handle_errors, out, print_text
@@ -223,6 +223,9 @@ def export(
         form = MessageForm(arguments, calls)
         written = storage_export.export(opened, release_id, target, trainer.value, form=form, licences=licences)
         print_text(describe_export(written))
+
+
+app.command(rich_help_panel="Store")(package.package)
 
 
 def _export_queries(store: Store, run: str | None, folder: Path, licence: list[str]) -> Path:

@@ -50,7 +50,7 @@ def card(
         _funnel(store, release_id),
         _diversity(store, release_id),
         "## How it was chosen\n\n" + _selection_text(manifest),
-        "## Licences\n\n" + _licences(store, release_id, licences),
+        "## Licences\n\n" + licences_text(store, release_id, licences),
         "## Hashes\n\n" + _hashes(release_id, manifest, files),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
@@ -168,7 +168,8 @@ def sources_of(store: Store, release_id: str) -> list[tuple[str, int]]:
     ).rows()
 
 
-def _licences(store: Store, release_id: str, licences: Mapping[str, str]) -> str:
+def licences_text(store: Store, release_id: str, licences: Mapping[str, str]) -> str:
+    """Under which licences what is in a release is, as Markdown. licences: sources of raw queries -> licences."""
     rows = [(source, tasks, licences.get(source, UNSTATED)) for source, tasks in sources_of(store, release_id)]
     user_domains = store.query(
         """SELECT DISTINCT domain FROM worlds WHERE world IN (

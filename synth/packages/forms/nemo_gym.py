@@ -23,6 +23,11 @@ def agent_name(name: str) -> str:
     return f"{name}_simple_agent"
 
 
+def dataset_type(split: str) -> str:
+    """What NeMo Gym calls a split of this name."""
+    return _TYPES[split]
+
+
 def _files(contents: Contents) -> dict[str, str]:
     name = contents.name
     folder = server_folder(name)
@@ -77,10 +82,10 @@ def _config(name: str, splits: list[str]) -> str:
 def _commands(contents: Contents) -> str:
     name = contents.name
     folder = server_folder(name)
-    return f"""pip install "{_REQUIREMENT}"
-ng_run "+config_paths=[{folder}/configs/{name}.yaml,responses_api_models/vllm_model/configs/vllm_model.yaml]" \\
-  +policy_base_url=URL +policy_api_key=KEY +policy_model_name=MODEL
-ng_collect_rollouts +agent_name={agent_name(name)} +input_jsonl_fpath={folder}/data/train.jsonl +output_jsonl_fpath=rollouts.jsonl"""
+    split = next(iter(contents.tasks))
+    return f"""pip install "{_REQUIREMENT}" uv
+gym eval run --resources-server {name} --model-type vllm_model --model MODEL --model-url URL --model-api-key KEY \\
+  --agent {agent_name(name)} --split {_TYPES[split]} --input {folder}/data/{split}.jsonl --output rollouts.jsonl"""
 
 
 FORM = Form(
