@@ -153,6 +153,8 @@ class Trainer(StrEnum):
     trl = "trl"
     verl = "verl"
     roll = "roll"
+    atif = "atif"
+    sharegpt = "sharegpt"
 
 
 @app.command(rich_help_panel="Store")
@@ -168,7 +170,9 @@ def export(
     queries: Annotated[
         bool, typer.Option("--queries", help="The queries that `curate` kept, with all columns of your files, instead of a release.")
     ] = False,
-    trainer: Annotated[Trainer, typer.Option("--format", help="Trainer that will read the files.")] = Trainer.trl,
+    trainer: Annotated[
+        Trainer, typer.Option("--format", help="Trainer that will read the files; or atif, sharegpt: conversations alone.")
+    ] = Trainer.trl,
     calls: Annotated[
         Literal["parallel", "single"],
         typer.Option(
@@ -202,6 +206,8 @@ def export(
       headrace export second --format verl --out second/ --store runs/sample/store
 
       headrace export --calls single --out for_llama/ --store runs/sample/store
+
+      headrace export --format atif --out trajectories/ --store runs/sample/store
 
       headrace export rl --licence queries.parquet=CC-BY-4.0 --store runs/sample/store
 

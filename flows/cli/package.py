@@ -31,7 +31,9 @@ def package(
         str | None, typer.Argument(metavar="[RELEASE]", help="Release id or name, as of `export`. Default: all synthesised conversations.")
     ] = None,
     ecosystem: Annotated[Ecosystem | None, typer.Option("--for", help="Ecosystem to write for.")] = None,
-    folder: Annotated[Path | None, typer.Option("--out", "-o", metavar="DIR", help="Folder of the package; its name is the package's.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Folder of the package; its name is the package's.")
+    ] = None,
     world: Annotated[
         list[str] | None, typer.Option("--world", "-w", metavar="NAME|FILE", help="Draw tasks in this world instead; may be repeated.")
     ] = None,
@@ -42,11 +44,14 @@ def package(
         typer.Option("--licence", metavar="FILE=LICENCE", help="Licence of a file of raw queries, for the card; may be repeated."),
     ] = None,
     check: Annotated[
-        Path | None, typer.Option("--check", metavar="DIR", help="Check a written package by its ecosystem's own tool; writes nothing there.")
+        Path | None,
+        typer.Option("--check", metavar="DIR", help="Check a written package by its ecosystem's own tool; writes nothing there."),
     ] = None,
     programs: Annotated[
         Path | None,
-        typer.Option("--programs", metavar="DIR", help="With --check: folder of the ecosystem's commands (default: .venv-package-NAME/bin)."),
+        typer.Option(
+            "--programs", metavar="DIR", help="With --check: folder of the ecosystem's commands (default: .venv-package-NAME/bin)."
+        ),
     ] = None,
     config: ConfigFile = None,
     store: ReadStore = None,
@@ -89,16 +94,9 @@ def package(
 
 
 def _draw(worlds: list[str], count: int, name: str, seed: int) -> Contents:
-    from pydantic import TypeAdapter, ValidationError
-
     from synth.packages.sources import of_worlds
-    from synth.worlds import WorldName
 
-    try:
-        names = TypeAdapter(list[WorldName]).validate_python(worlds)
-    except ValidationError as error:
-        raise BadInput(f"--world: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
-    return of_worlds(names, count, name, seed=seed)
+    return of_worlds([validation.resolve_world(world) for world in worlds], count, name, seed=seed)
 
 
 def _select(release: str | None, name: str, licence: list[str], config: Path | None, store: Path | None) -> Contents:

@@ -32,10 +32,13 @@ _DRAFT_LIFE_S = 86_400.0
 
 
 def describe_export(folder: Path) -> str:
-    """For the user: the Parquet files of an export with their rows, and where to read on."""
+    """For the user: the files of an export with their rows, and where to read on."""
     rows = {path.stem: pq.read_metadata(path).num_rows for path in sorted(folder.glob("*.parquet"))}
+    if not rows:
+        rows = {path.stem: path.read_text(encoding="utf-8").count("\n") for path in sorted(folder.glob("*.jsonl"))}
     counted = ", ".join(f"{name} ({count:,} row{'' if count == 1 else 's'})" for name, count in rows.items())
-    return f"wrote {folder}: {counted}, each as JSONL and Parquet; README.md there shows how to load them"
+    forms = "JSONL and Parquet" if any(folder.glob("*.parquet")) else "JSONL"
+    return f"wrote {folder}: {counted}, each as {forms}; README.md there shows how to load them"
 
 
 def write_export(

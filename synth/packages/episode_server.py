@@ -9,7 +9,7 @@ The log has one JSON object a line: a call (`tool`, `arguments`) or the answer (
 
 It does not keep sessions, stream, or import an MCP library; it needs the standard library and Headrace. It never sees the plan or the
 success criteria: the task in its data has neither.
-Source: the Model Context Protocol, versions 2025-03-26 to 2026-07-28, the methods initialize, server/discover, tools/list, tools/call, ping.
+Source: the Model Context Protocol, versions 2025-03-26 to 2026-07-28: initialize, server/discover, tools/list, tools/call, ping.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """A scripted stand-in for a language model: an OpenAI-compatible server that plays the expert plan, or does nothing.
 
-One idea: the model's name says what it plays (`oracle`, `idle`), and the conversation says which task it is: the request, and the results so
-far. So an ecosystem's own tool can run a package whole, with its own loop, tools and scorer, and no model.
+One idea: the model's name says what it plays (`oracle`, `idle`), and the conversation says which task it is: the request, and the results
+so far. So an ecosystem's own tool can run a package whole, with its own loop, tools and scorer, and no model.
 
-It answers `/v1/chat/completions`; asked to stream, it sends the whole message as one event. It is for checks of packages; nothing is trained or measured on it.
+It answers `/v1/chat/completions`; asked to stream, it sends the whole message as one event. It is for checks of packages; nothing is
+trained or measured on it.
 """
 
 from __future__ import annotations

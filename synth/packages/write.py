@@ -51,16 +51,17 @@ def card(contents: Contents, form: Form) -> str:
     ]
     left_out = "".join(f"- {count} tasks {reason}\n" for reason, count in contents.left_out.items())
     sections: Mapping[str, str] = {
-        "Run it": f"Python {form.python}, `{form.requirement}` and `{headrace_requirement()}` (the world and the verdict; where no index has "
-        f"it, install its wheel first).\n\n```sh\n{form.commands(contents)}\n```",
+        "Run it": f"Python {form.python}, `{form.requirement}` and `{headrace_requirement()}` (the world and the verdict; where no index "
+        f"has it, install its wheel first).\n\n```sh\n{form.commands(contents)}\n```",
         "Tasks": markdown_table(("split", "world", "tasks", "languages"), rows)
         + "\n\nTasks of `eval_in` and `eval_out` are held out: do not train on them."
         + (f"\n\nLeft out:\n\n{left_out}" if left_out else ""),
-        "The reward": "1 if all checks of the verdict hold, else 0. The calls are made again in a fresh world, and the end state, the facts "
-        "and the refusals are compared with what the task demands. The expert plan of every task scores 1; doing nothing scores 0.",
+        "The reward": "1 if all checks of the verdict hold, else 0. The calls are made again in a fresh world, and the end state, the "
+        "facts and the refusals are compared with what the task demands. The expert plan of every task scores 1; doing nothing scores 0.",
         "Not carried over": "\n".join(f"- {line}" for line in form.not_carried),
         "Origin": contents.origin,
         "Licence": "\n".join(contents.licences),
     }
     body = "\n\n".join(f"## {title}\n\n{text.strip()}" for title, text in sections.items())
-    return f"# {contents.name}\n\nTool-use tasks with an executable world and a verifier, made by Headrace, as a package for {form.name}.\n\n{body}\n"
+    opening = f"Tool-use tasks with an executable world and a verifier, made by Headrace, as a package for {form.name}."
+    return f"# {contents.name}\n\n{opening}\n\n{body}\n"

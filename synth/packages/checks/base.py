@@ -67,14 +67,16 @@ class Tool:
         path = self.scratch / f"{log}.log"
         with path.open("wb") as output:
             done = subprocess.run(
-                [str(self.programs / command[0]), *command[1:]], cwd=cwd or self.scratch, env=self.environment(package, **more), stdout=output,
-                stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, timeout=TIMEOUT_S, check=False,
+                [str(self.programs / command[0]), *command[1:]], cwd=cwd or self.scratch, env=self.environment(package, **more),
+                stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, timeout=TIMEOUT_S, check=False,
             )  # fmt: skip
         if done.returncode:
             raise HeadraceError(f"{command[0]} failed (exit code {done.returncode}): {_last_line(path)}; all of it: {path}")
 
     @contextmanager
-    def started(self, command: Sequence[str], package: PackageFolder, log: str, cwd: Path, **more: str) -> Iterator[subprocess.Popen[bytes]]:
+    def started(
+        self, command: Sequence[str], package: PackageFolder, log: str, cwd: Path, **more: str
+    ) -> Iterator[subprocess.Popen[bytes]]:
         """A program that runs beside, with its children in a group of their own; it is ended at the end."""
         with (self.scratch / f"{log}.log").open("wb") as output:
             process = subprocess.Popen(

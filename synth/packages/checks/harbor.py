@@ -15,8 +15,8 @@ def rewards(package: PackageFolder, policy: str, tool: Tool) -> Rewards:
     for split in package.tasks:
         jobs = tool.scratch / f"harbor-{agent}-{split}"
         command = [
-            "harbor", "run", "-p", str(package.folder / split), "-a", agent, "--env", ENVIRONMENT, "--jobs-dir", str(jobs), "--quiet", "--yes",
-            "--n-concurrent", str(tool.jobs),
+            "harbor", "run", "-p", str(package.folder / split), "-a", agent, "--env", ENVIRONMENT, "--jobs-dir", str(jobs), "--quiet",
+            "--yes", "--n-concurrent", str(tool.jobs),
         ]  # fmt: skip
         tool.run(command, package, f"harbor-{agent}-{split}")
         for path in jobs.glob("*/*/result.json"):

@@ -27,7 +27,19 @@ from harbor.environments.capabilities import EnvironmentCapabilities
 import synth
 
 MAIN, WORLD = "main", "world"
-SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/alternatives", "/etc/ssl", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf")
+SYSTEM = (
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/etc/alternatives",
+    "/etc/ssl",
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/nsswitch.conf",
+)
 HEADRACE = Path(synth.__file__).parents[1]
 START_S = 60.0
 FOLDERS = ("tmp", "app", "log", "logs/agent", "logs/verifier", "logs/artifacts", "tests", "solution", "root", "run", "etc")
@@ -112,7 +124,12 @@ class BubblewrapEnvironment(BaseEnvironment):
         has_headrace = service == WORLD or self._is_verifier
         homes = [sys.base_prefix, *((sys.prefix, str(HEADRACE)) if has_headrace else ())]
         path = f"{sys.prefix if has_headrace else sys.base_prefix}/bin:/usr/local/bin:/usr/bin:/bin"
-        variables = {"PATH": path, "HOME": "/root", "PYTHONDONTWRITEBYTECODE": "1", **({"PYTHONPATH": str(HEADRACE)} if has_headrace else {})}
+        variables = {
+            "PATH": path,
+            "HOME": "/root",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            **({"PYTHONPATH": str(HEADRACE)} if has_headrace else {}),
+        }
         binds = [("--bind", str(self._root(service)), "/"), *(("--ro-bind-try", each, each) for each in (*SYSTEM, *homes))]
         return [
             "nsenter", f"--net=/proc/{self._network_pid}/ns/net", "bwrap", *(word for bind in binds for word in bind), "--proc", "/proc",
@@ -156,9 +173,7 @@ class BubblewrapEnvironment(BaseEnvironment):
     ) -> ExecResult:
         return await self._run(service or MAIN, command, cwd, env, timeout_sec)
 
-    async def _run(
-        self, service: str, command: str, cwd: str | None, env: dict[str, str] | None, timeout_s: float | None
-    ) -> ExecResult:
+    async def _run(self, service: str, command: str, cwd: str | None, env: dict[str, str] | None, timeout_s: float | None) -> ExecResult:
         arguments = self._sandbox(service, ["/bin/sh", "-c", command], cwd or "/app", env)
         process = await asyncio.create_subprocess_exec(
             *arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True

@@ -9,6 +9,7 @@ import urllib.request
 from pathlib import Path
 
 from storage.errors import HeadraceError
+from storage.records import JSON, Task
 from synth.packages.checks.base import PackageFolder, Rewards, Tool
 from synth.packages.runtime import expert_turns
 from synth.packages.scripted_model import IDLE_ANSWER, ORACLE
@@ -31,7 +32,7 @@ def rewards(package: PackageFolder, policy: str, tool: Tool) -> Rewards:
     return found
 
 
-def _actions(task, policy: str) -> list[dict]:  # type: ignore[no-untyped-def, type-arg]
+def _actions(task: Task, policy: str) -> list[dict[str, JSON]]:
     """What a policy does, as the arguments of OpenEnv's call action."""
     turns = expert_turns(task) if policy == ORACLE else []
     calls = [call.function for turn in turns for call in turn.tool_calls]

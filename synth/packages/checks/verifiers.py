@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from storage.errors import HeadraceError
 from synth.packages.checks.base import PackageFolder, Rewards, Tool, json_lines
 
@@ -12,7 +14,8 @@ def rewards(package: PackageFolder, policy: str, tool: Tool) -> Rewards:
         _validate(package, split, tool)
         run = f"{policy}-{split}"
         command = [
-            "vf-eval", package.name, "--env.taskset.split", split, "--env.agent.harness.id", "null", "--env.agent.runtime.type", "subprocess", "-m", policy, "--no-push", "--no-rich",
+            "vf-eval", package.name, "--env.taskset.split", split, "--env.agent.harness.id", "null",
+            "--env.agent.runtime.type", "subprocess", "-m", policy, "--no-push", "--no-rich",
             "--client.base-url", tool.model_url, "--client.api-key-var", "SCRIPTED_KEY", "-c", str(tool.jobs), "-o", str(tool.scratch),
             "--run.name", run, "--run.dir", run, "--clean",
         ]  # fmt: skip
@@ -24,7 +27,7 @@ def rewards(package: PackageFolder, policy: str, tool: Tool) -> Rewards:
     return found
 
 
-def _traces(tool: Tool, run: str) -> list[dict]:  # type: ignore[type-arg]
+def _traces(tool: Tool, run: str) -> list[dict[str, Any]]:
     return [trace for row in json_lines(tool.scratch / run / "traces.jsonl") for trace in row.get("traces", [row])]
 
 

@@ -1,8 +1,8 @@
 """Harbor 0.24, task schema 1.4: a folder a task. The world is a service of its own, and the verifier a container of its own.
 
-One idea: the agent is root in its container, so nothing in it can be trusted. The world runs in the service `world`, which the agent reaches
-as an MCP server by HTTP; its log of calls is collected as an artifact after the agent's container was stopped, and a separate verifier
-container replays it. Only that container holds the plan and the success criteria.
+One idea: the agent is root in its container, so nothing in it can be trusted. The world runs in the service `world`, which the agent
+reaches as an MCP server by HTTP; its log of calls is collected as an artifact after the agent's container was stopped, and a separate
+verifier container replays it. Only that container holds the plan and the success criteria.
 """
 
 from __future__ import annotations
@@ -47,13 +47,14 @@ def _task_files(task: Task, name: str) -> Mapping[str, str]:
         "solution/solve.py": template("harbor/solve.py"),
         "solution/calls.json": json.dumps(script, ensure_ascii=False, indent=1) + "\n",
         "tests/Dockerfile": _dockerfile("COPY . /tests\nRUN mkdir -p /logs/verifier && chmod +x /tests/test.sh"),
-        "tests/test.sh": f"#!/bin/sh\nexec python -m synth.packages.judge_log --data /tests/data --log {LOG} --out /logs/verifier/reward.json\n",
+        "tests/test.sh": _TEST,
         f"tests/data/{task.use}.jsonl": task_lines([task]),
         f"tests/data/{WORLDS_FILE}": worlds,
     }
 
 
-_SERVE = 'CMD ["python", "-m", "synth.packages.episode_server", "--data", "/world/data", "--log", "%s", "--host", "0.0.0.0"]' % LOG
+_SERVE = f'CMD ["python", "-m", "synth.packages.episode_server", "--data", "/world/data", "--log", "{LOG}", "--host", "0.0.0.0"]'
+_TEST = f"#!/bin/sh\nexec python -m synth.packages.judge_log --data /tests/data --log {LOG} --out /logs/verifier/reward.json\n"
 
 
 def _dockerfile(copy: str, command: str = "") -> str:
@@ -109,7 +110,7 @@ your answer to the user as `text`. Only calls of that server count.
 def _commands(contents: Contents) -> str:
     split = next(iter(contents.tasks))
     return f"""pip install "{_REQUIREMENT}"
-harbor run -p {split} -a oracle                                   # with Docker; -a nop scores 0; any agent that takes MCP servers plays them"""
+harbor run -p {split} -a oracle           # with Docker; -a nop scores 0; any agent that takes MCP servers plays them"""
 
 
 FORM = Form(

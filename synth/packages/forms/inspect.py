@@ -18,7 +18,7 @@ def _files(contents: Contents) -> dict[str, str]:
 
 def _commands(contents: Contents) -> str:
     return """pip install -r requirements.txt
-inspect eval headrace_tasks.py --model openai/MODEL               # -T split=eval_in: tasks that are held out"""
+inspect eval headrace_tasks.py --model openai/MODEL   # -T split=eval_out: tasks that are held out"""
 
 
 FORM = Form(
@@ -28,8 +28,8 @@ FORM = Form(
     _files,
     _commands,
     (
-        "A call that Inspect itself refuses (an unknown tool, arguments that do not fit the schema) never reaches the world, so the verdict "
-        "does not see it.",
+        "A call that Inspect itself refuses (an unknown tool, arguments that do not fit the schema) never reaches the world, and the "
+        "verdict does not see it.",
         "The graded reward R is metadata of the score; the score is 0 or 1.",
     ),
 )

@@ -53,7 +53,7 @@ validation:
 
 def _commands(contents: Contents) -> str:
     return """pip install "$(grep -o 'headrace[^"]*' pyproject.toml | head -1)" "openenv>=0.10,<0.11"
-python -m server.app --port 8000                                  # then: openenv validate --url http://localhost:8000"""
+python -m server.app --port 8000   # then: openenv validate --url http://localhost:8000"""
 
 
 FORM = Form(

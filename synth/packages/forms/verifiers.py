@@ -18,7 +18,7 @@ packages = ["{contents.name}"]
 """
     return {
         "pyproject.toml": pyproject(contents, _REQUIREMENT, _PYTHON, build),
-        f"{contents.name}/__init__.py": f"from {contents.name}.taskset import HeadraceTaskset\n\n__all__ = [\"HeadraceTaskset\"]\n",
+        f"{contents.name}/__init__.py": f'from {contents.name}.taskset import HeadraceTaskset\n\n__all__ = ["HeadraceTaskset"]\n',
         f"{contents.name}/taskset.py": template("verifiers/taskset.py"),
         f"{contents.name}/servers.py": template("verifiers/servers.py"),
         **contents.data(f"{contents.name}/data"),
@@ -27,9 +27,10 @@ packages = ["{contents.name}"]
 
 def _commands(contents: Contents) -> str:
     name = contents.name
-    return f"""pip install -e .
-vf-validate {name} --runtime.type subprocess                      # no model: the expert plan of every task passes, doing nothing fails
-vf-eval {name} --env.agent.harness.id null --env.agent.runtime.type subprocess -m MODEL -n 10 --no-push   # --env.taskset.split eval_in: tasks that are held out"""
+    return f"""pip install -e . uv
+vf-validate {name} --runtime.type subprocess   # no model: the expert plan of every task passes, doing nothing fails
+vf-eval {name} --env.agent.harness.id null --env.agent.runtime.type subprocess -m MODEL -n 10 --no-push
+# with --env.taskset.split eval_out: tasks that are held out"""
 
 
 FORM = Form(

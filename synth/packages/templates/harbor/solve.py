@@ -3,11 +3,12 @@
 import json
 import pathlib
 import urllib.request
+from typing import Any
 
 URL = "http://world:8000/mcp"
 
 
-def post(method: str, params: dict, number: int | None) -> dict | None:
+def post(method: str, params: dict[str, Any], number: int | None) -> Any:
     body = {"jsonrpc": "2.0", "method": method, "params": params} | ({} if number is None else {"id": number})
     headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
     with urllib.request.urlopen(urllib.request.Request(URL, json.dumps(body).encode(), headers), timeout=60) as answer:

@@ -9,9 +9,10 @@ from typing import Any
 from inspect_ai import Task, task
 from inspect_ai.dataset import MemoryDataset, Sample
 from inspect_ai.model import ChatMessageSystem, ChatMessageUser
-from inspect_ai.scorer import Score, Target, accuracy, scorer, stderr
+from inspect_ai.scorer import Score, Scorer, Target, accuracy, scorer, stderr
 from inspect_ai.solver import Generate, Solver, TaskState, generate, solver
 from inspect_ai.tool import Tool, ToolDef, ToolParams
+
 from synth.packages.runtime import Episode, Episodes, Package, request, system_prompt, tool_schemas
 
 PACKAGE = Package(Path(__file__).parent / "data")
@@ -20,7 +21,9 @@ EPISODES = Episodes()
 
 @task
 def headrace(split: str = "train") -> Task:
-    return Task(dataset=MemoryDataset([_sample(each) for each in PACKAGE.tasks(split)]), solver=[world_tools(), generate()], scorer=verdict())
+    return Task(
+        dataset=MemoryDataset([_sample(each) for each in PACKAGE.tasks(split)]), solver=[world_tools(), generate()], scorer=verdict()
+    )
 
 
 def _sample(each: Any) -> Sample:
@@ -52,11 +55,15 @@ def _tool(episode: Episode, schema: dict[str, Any]) -> Tool:
 
 
 @scorer(metrics=[accuracy(), stderr()])
-def verdict():
+def verdict() -> Scorer:
     async def score(state: TaskState, target: Target) -> Score:
         found = EPISODES.get(state.uuid).judge(state.output.completion)
         EPISODES.end(state.uuid)
         failed = [name for name, holds in found.checks.items() if not holds]
-        return Score(value=int(found.success), explanation=f"failed: {', '.join(failed)}" if failed else "all checks hold", metadata={"r": found.reward})
+        return Score(
+            value=int(found.success),
+            explanation=f"failed: {', '.join(failed)}" if failed else "all checks hold",
+            metadata={"r": found.reward},
+        )
 
     return score

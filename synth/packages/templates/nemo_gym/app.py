@@ -14,6 +14,7 @@ from nemo_gym.base_resources_server import (
 )
 from nemo_gym.server_utils import SESSION_ID_KEY
 from pydantic import ConfigDict, PrivateAttr
+
 from synth.packages.runtime import Episodes, Package, judge
 
 PACKAGE = Package(Path(__file__).parent / "tasks")

@@ -6,6 +6,7 @@ from typing import Any
 import verifiers.v1 as vf
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.types import CallToolResult, TextContent, Tool
+
 from synth.packages.runtime import Episodes, Package, tool_schemas
 
 

@@ -1,8 +1,10 @@
 """Tasks of Headrace as a verifiers taskset: the tools come from one MCP server, the reward is a replay of the trace."""
 
 from pathlib import Path
+from typing import Any
 
 import verifiers.v1 as vf
+
 from synth.packages.runtime import Package, expert_turns, judge, judge_openai, request, system_prompt
 
 from .servers import HeadraceState, HeadraceTools, text_of
@@ -54,7 +56,7 @@ class HeadraceTaskset(vf.Taskset[HeadraceTask, HeadraceConfig]):
         return [HeadraceTools(config.tools)]
 
 
-def _turns(trace: vf.Trace) -> list:
+def _turns(trace: vf.Trace) -> list[Any]:
     """The messages after the opening."""
     messages = list(trace.messages)
     while messages and messages[0].role in ("system", "user"):
@@ -62,10 +64,8 @@ def _turns(trace: vf.Trace) -> list:
     return messages
 
 
-def _openai(message) -> dict:
+def _openai(message: Any) -> dict[str, Any]:
     if message.role == "tool":
         return {"role": "tool", "tool_call_id": message.tool_call_id, "content": text_of(message.content)}
     calls = [{"id": call.id, "function": {"name": call.name, "arguments": call.arguments}} for call in message.tool_calls or ()]
     return {"role": message.role, "content": text_of(message.content), "tool_calls": calls}
-
-

@@ -5,7 +5,6 @@ import argparse
 import uvicorn
 from openenv.core.env_server.http_server import create_app
 from openenv.core.env_server.types import Action, Observation
-
 from server.environment import HeadraceEnvironment, TaskObservation
 
 app = create_app(

@@ -1,4 +1,4 @@
-"""Tasks of Headrace as an OpenEnv environment: `reset` gives a request and the tools, `step` makes a call, the call `answer` ends the episode.
+"""Tasks of Headrace as an OpenEnv environment: `reset` gives a request and the tools, `step` calls one, `answer` ends the episode.
 
 Actions are OpenEnv's own: `{"type": "list_tools"}` and `{"type": "call_tool", "tool_name": ..., "arguments": {...}}`. `reset` takes
 `task_id`, or `seed`, the number of the task in its split, and `split` (default: train).
@@ -12,6 +12,7 @@ from openenv.core.env_server.interfaces import Environment
 from openenv.core.env_server.mcp_types import CallToolAction, CallToolObservation, ListToolsAction, ListToolsObservation, Tool
 from openenv.core.env_server.types import Action, EnvironmentMetadata, Observation, State
 from pydantic import Field
+
 from synth.packages.episode_server import ANSWER, ANSWER_TOOL
 from synth.packages.runtime import Episode, Package, request, system_prompt, tool_schemas
 
@@ -32,9 +33,12 @@ class HeadraceEnvironment(Environment):
 
     def __init__(self) -> None:
         super().__init__()
-        self._state, self._episode, self._is_over = State(episode_id=str(uuid4()), step_count=0), None, True
+        self._state, self._is_over = State(episode_id=str(uuid4()), step_count=0), True
+        self._episode: Episode | None = None
 
-    def reset(self, seed: int | None = None, episode_id: str | None = None, split: str = "", task_id: str = "", **_: Any) -> TaskObservation:
+    def reset(
+        self, seed: int | None = None, episode_id: str | None = None, split: str = "", task_id: str = "", **_: Any
+    ) -> TaskObservation:
         tasks = PACKAGE.tasks(split or PACKAGE.splits[0])
         task = PACKAGE.task(task_id) if task_id else tasks[(seed or 0) % len(tasks)]
         self.close()

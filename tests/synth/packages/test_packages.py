@@ -1,0 +1,135 @@
+"""Packages as files: what each ecosystem's has, what it must not show a policy, and its own tool on it where that is installed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from storage.errors import BadInput
+from synth.packages.checks.base import open_package
+from synth.packages.checks.run import CHECKS, check_package, find_programs
+from synth.packages.forms.harbor import LOG
+from synth.packages.forms.table import FORMS
+from synth.packages.scripted_model import IDLE, ORACLE, ScriptedModel
+from synth.packages.sources import of_worlds
+from synth.packages.write import module_name, write_package
+
+CONTENTS = of_worlds(["retail", "banking"], 6, "shop_tasks")
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory):
+    root = tmp_path_factory.mktemp("packages")
+    return {name: write_package(CONTENTS, form, root / name / "shop_tasks") for name, form in FORMS.items()}
+
+
+def by_id(tasks):
+    return {split: {task.id: task for task in of_split} for split, of_split in tasks.items()}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_package_is_whole_and_says_how_it_is_run(packages, name):
+    folder = packages[name]
+    card = (folder / "README.md").read_text()
+    for words in ("## Run it", "```sh", "| train | retail |", "## Origin", "seed 0", "## Licence", "Apache-2.0", FORMS[name].requirement):
+        assert words in card, words
+    assert subprocess.run(["sha256sum", "-c", "--quiet", "SHA256SUMS"], cwd=folder, check=False).returncode == 0
+    opened = open_package(folder)
+    assert by_id(opened.tasks) == by_id(CONTENTS.tasks)
+    assert (opened.form, opened.name) == (name, "shop_tasks")
+    for path in folder.rglob("*.py"):
+        compile(path.read_text(), str(path), "exec")
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_package_depends_on_headrace_and_its_ecosystem_alone(packages, name):
+    texts = "\n".join(path.read_text() for path in packages[name].rglob("*.py"))
+    modules = {
+        line.split()[1] for line in texts.splitlines() if line.startswith(("from synth", "import synth", "from storage", "from flows"))
+    }
+    assert modules <= {"synth.packages.runtime", "synth.packages.episode_server"}
+    for path in packages[name].rglob("pyproject.toml"):
+        found = tomllib.loads(path.read_text())["project"]["dependencies"]
+        assert [each.partition("=")[0].rstrip(">") for each in found] == ["headrace", FORMS[name].requirement.partition(">")[0]]
+
+
+def test_a_second_package_replaces_the_first_and_foreign_files_are_not_touched(tmp_path):
+    folder = write_package(CONTENTS, FORMS["harbor"], tmp_path / "shop_tasks")
+    write_package(CONTENTS, FORMS["openenv"], folder)
+    assert (folder / "openenv.yaml").exists() and not (folder / "train").exists()
+    (folder / "server" / "notes.txt").write_text("mine")
+    with pytest.raises(BadInput, match=r"server/notes\.txt"):
+        write_package(CONTENTS, FORMS["harbor"], folder)
+
+
+def test_no_agent_of_harbor_can_read_the_plan(packages):
+    for folder in (packages["harbor"] / "train").iterdir():
+        task = next(task for task in CONTENTS.all_tasks if task.id == folder.name)
+        reachable = [folder / "instruction.md", *(path for path in (folder / "environment").rglob("*") if path.is_file())]
+        shown = "\n".join(path.read_text() for path in reachable)
+        assert task.plan.answer not in shown
+        seen_by_world = json.loads((folder / "environment" / "world" / "data" / "train.jsonl").read_text())
+        assert not seen_by_world["plan"]["calls"] and not seen_by_world["success"]["changes"] and not seen_by_world["success"]["facts"]
+        configuration = tomllib.loads((folder / "task.toml").read_text())
+        assert configuration["artifacts"] == [{"source": LOG, "service": "world"}]
+        assert configuration["verifier"]["environment_mode"] == "separate"
+        assert configuration["environment"]["mcp_servers"][0]["url"].startswith("http://world:"), "a service of its own, no stdio"
+        assert {"main", "world"} == set(yaml.safe_load((folder / "environment" / "docker-compose.yaml").read_text())["services"])
+
+
+def test_rows_of_nemo_gym_hold_neither_plan_nor_criteria(packages):
+    folder = packages["nemo-gym"] / "resources_servers" / "shop_tasks"
+    rows = [json.loads(line) for line in (folder / "data" / "train.jsonl").read_text().splitlines()]
+    assert [row["task_id"] for row in rows] == [task.id for task in CONTENTS.tasks["train"]]
+    assert all(set(row) == {"responses_create_params", "task_id", "agent_ref"} for row in rows)
+    configuration = yaml.safe_load((folder / "configs" / "shop_tasks.yaml").read_text())
+    datasets = configuration["shop_tasks_simple_agent"]["responses_api_agents"]["simple_agent"]["datasets"]
+    assert {each["name"]: each["type"] for each in datasets} == {"train": "train", "eval_out": "validation", "example": "example"}
+
+
+@pytest.mark.parametrize(("folder", "name"), [("Shop Tasks-2", "shop_tasks_2"), ("7up", "tasks_7up"), ("店", "tasks")])
+def test_a_folder_names_a_module(folder, name, tmp_path):
+    assert module_name(tmp_path / folder) == name
+
+
+def test_the_scripted_model_plays_the_expert_by_what_was_answered():
+    model = ScriptedModel(CONTENTS.all_tasks)
+    task = next(task for task in CONTENTS.all_tasks if len(task.plan.calls) > 1)
+    messages = [message.to_openai() for message in task.messages]
+    first = model.answer(ORACLE, messages)
+    assert first["tool_calls"][0]["function"]["name"] == task.plan.calls[0].tool
+    other = [*messages, first, {"role": "tool", "tool_call_id": "call_0", "content": "something else"}]
+    assert model.answer(ORACLE, other)["content"] == "I do not know this task."
+    assert "tool_calls" not in model.answer(IDLE, messages)
+
+
+def test_no_package_and_no_ecosystem_are_said_in_words(tmp_path):
+    with pytest.raises(BadInput, match="holds no package"):
+        open_package(tmp_path)
+    with pytest.raises(BadInput, match=r"harbor is not installed: `make packages`"):
+        find_programs("harbor", tmp_path)
+
+
+def installed(name):
+    folder = Path(f".venv-package-{name}/bin")
+    return (folder / CHECKS[name].command).exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.skipif(not installed(name), reason=f"needs {name}: `make packages` installs it"))
+        for name in ("inspect", "openenv", "harbor")
+    ],
+)
+def test_the_ecosystems_own_tool_scores_the_expert_1_and_idling_0(name, tmp_path):
+    contents = of_worlds(["retail", "banking"], 2, "shop_tasks")
+    report = check_package(write_package(contents, FORMS[name], tmp_path / "shop_tasks"), tmp_path / "logs")
+    assert set(report.expert) == set(report.idle) == {task.id for task in contents.all_tasks}
+    assert report.wrong == []
