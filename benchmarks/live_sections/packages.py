@@ -12,10 +12,10 @@ from pathlib import Path
 
 from benchmarks.harness import ROOT, Deadline
 from storage.errors import HeadraceError
-from synth.packages.checks.run import CHECKS, check_package
-from synth.packages.forms.table import FORMS
-from synth.packages.sources import of_worlds
-from synth.packages.write import write_package
+from synth.packages.checks.check_package import CHECKS, check_package
+from synth.packages.forms.forms_by_name import FORMS
+from synth.packages.task_sources import of_worlds
+from synth.packages.write_package import write_package
 
 WORLDS, PER_WORLD = ("retail", "banking"), 25
 AT_LEAST = 50

@@ -15,7 +15,7 @@ from flows.cli.terminal import handle_errors, print_text
 from storage.errors import BadInput
 
 if TYPE_CHECKING:
-    from synth.packages.contents import Contents
+    from synth.packages.package_contents import Contents
 
 
 class Ecosystem(StrEnum):
@@ -26,33 +26,40 @@ class Ecosystem(StrEnum):
     nemo_gym = "nemo-gym"
 
 
+Release = Annotated[
+    str | None, typer.Argument(metavar="[RELEASE]", help="Release id or name, as of `export`. Default: all synthesised conversations.")
+]
+For = Annotated[Ecosystem | None, typer.Option("--for", help="Ecosystem to write for.")]
+Out = Annotated[Path | None, typer.Option("--out", "-o", metavar="DIR", help="Folder of the package; its name is the package's.")]
+DrawnWorlds = Annotated[
+    list[str] | None, typer.Option("--world", "-w", metavar="NAME|FILE", help="Draw tasks in this world instead; may be repeated.")
+]
+Count = Annotated[int, typer.Option("--n", min=1, help="Tasks to draw in each --world.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the draw.")]
+Licence = Annotated[
+    list[str] | None,
+    typer.Option("--licence", metavar="FILE=LICENCE", help="Licence of a file of raw queries, for the card; may be repeated."),
+]
+Check = Annotated[
+    Path | None,
+    typer.Option("--check", metavar="DIR", help="Check a written package by its ecosystem's own tool; writes nothing there."),
+]
+Programs = Annotated[
+    Path | None,
+    typer.Option("--programs", metavar="DIR", help="With --check: folder of the ecosystem's commands (default: .venv-package-NAME/bin)."),
+]
+
+
 def package(
-    release: Annotated[
-        str | None, typer.Argument(metavar="[RELEASE]", help="Release id or name, as of `export`. Default: all synthesised conversations.")
-    ] = None,
-    ecosystem: Annotated[Ecosystem | None, typer.Option("--for", help="Ecosystem to write for.")] = None,
-    folder: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Folder of the package; its name is the package's.")
-    ] = None,
-    world: Annotated[
-        list[str] | None, typer.Option("--world", "-w", metavar="NAME|FILE", help="Draw tasks in this world instead; may be repeated.")
-    ] = None,
-    count: Annotated[int, typer.Option("--n", min=1, help="Tasks to draw in each --world.")] = 50,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the draw.")] = 0,
-    licence: Annotated[
-        list[str] | None,
-        typer.Option("--licence", metavar="FILE=LICENCE", help="Licence of a file of raw queries, for the card; may be repeated."),
-    ] = None,
-    check: Annotated[
-        Path | None,
-        typer.Option("--check", metavar="DIR", help="Check a written package by its ecosystem's own tool; writes nothing there."),
-    ] = None,
-    programs: Annotated[
-        Path | None,
-        typer.Option(
-            "--programs", metavar="DIR", help="With --check: folder of the ecosystem's commands (default: .venv-package-NAME/bin)."
-        ),
-    ] = None,
+    release: Release = None,
+    ecosystem: For = None,
+    folder: Out = None,
+    world: DrawnWorlds = None,
+    count: Count = 50,
+    seed: Seed = 0,
+    licence: Licence = None,
+    check: Check = None,
+    programs: Programs = None,
     config: ConfigFile = None,
     store: ReadStore = None,
     debug: Debug = False,
@@ -80,27 +87,33 @@ def package(
             raise BadInput("say for which ecosystem and where: --for verifiers --out DIR; or --check DIR")
         if world and (release or licence):
             raise BadInput("--world draws tasks; leave out the release and --licence, or leave out --world")
-        from synth.packages.forms.table import FORMS
-        from synth.packages.write import module_name, write_package
+        from synth.packages.write_package import module_name
 
         name = module_name(folder)
         contents = _draw(world, count, name, seed) if world else _select(release, name, licence or [], config, store)
-        written = write_package(contents, FORMS[ecosystem.value], folder)
-        counts = ", ".join(f"{split} {len(tasks)}" for split, tasks in contents.tasks.items())
-        print_text(f"wrote {written} for {ecosystem.value}: {counts} (tasks); README.md there has the commands")
-        for reason, number in contents.left_out.items():
-            print_text(f"left out: {number} tasks {reason}", style="yellow")
-        print_text(f"check it: headrace package --check {folder}")
+        _write(contents, ecosystem.value, folder)
+
+
+def _write(contents: Contents, ecosystem: str, folder: Path) -> None:
+    from synth.packages.forms.forms_by_name import FORMS
+    from synth.packages.write_package import write_package
+
+    written = write_package(contents, FORMS[ecosystem], folder)
+    counts = ", ".join(f"{split} {len(tasks)}" for split, tasks in contents.tasks.items())
+    print_text(f"wrote {written} for {ecosystem}: {counts} (tasks); README.md there has the commands")
+    for reason, number in contents.left_out.items():
+        print_text(f"left out: {number} tasks {reason}", style="yellow")
+    print_text(f"check it: headrace package --check {folder}")
 
 
 def _draw(worlds: list[str], count: int, name: str, seed: int) -> Contents:
-    from synth.packages.sources import of_worlds
+    from synth.packages.task_sources import of_worlds
 
     return of_worlds([validation.resolve_world(world) for world in worlds], count, name, seed=seed)
 
 
 def _select(release: str | None, name: str, licence: list[str], config: Path | None, store: Path | None) -> Contents:
-    from synth.packages.sources import of_release
+    from synth.packages.task_sources import of_release
 
     opened = validation.open_store(config, store)
     release_id = validation.resolve_release(opened, release)
@@ -108,7 +121,7 @@ def _select(release: str | None, name: str, licence: list[str], config: Path | N
 
 
 def _check(folder: Path, programs: Path | None) -> None:
-    from synth.packages.checks.run import check_package
+    from synth.packages.checks.check_package import check_package
 
     scratch = Path(tempfile.mkdtemp(prefix="headrace-package-"))
     report = check_package(folder, scratch, programs=programs)

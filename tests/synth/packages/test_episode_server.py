@@ -13,7 +13,7 @@ import pytest
 from synth.packages.episode_server import ANSWER, LoggedEpisode, respond, serve
 from synth.packages.judge_log import judge_log
 from synth.packages.runtime import Episode
-from synth.packages.sources import of_worlds
+from synth.packages.task_sources import of_worlds
 
 TASK = next(task for task in of_worlds(["retail"], 8, "tasks").all_tasks if task.success.changes)
 

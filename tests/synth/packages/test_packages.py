@@ -11,13 +11,13 @@ import pytest
 import yaml
 
 from storage.errors import BadInput
-from synth.packages.checks.base import open_package
-from synth.packages.checks.run import CHECKS, check_package, find_programs
-from synth.packages.forms.harbor import LOG
-from synth.packages.forms.table import FORMS
+from synth.packages.checks.check_package import CHECKS, check_package, find_programs
+from synth.packages.checks.ecosystem_tool import open_package
+from synth.packages.forms.for_harbor import LOG
+from synth.packages.forms.forms_by_name import FORMS
 from synth.packages.scripted_model import IDLE, ORACLE, ScriptedModel
-from synth.packages.sources import of_worlds
-from synth.packages.write import module_name, write_package
+from synth.packages.task_sources import of_worlds
+from synth.packages.write_package import module_name, write_package
 
 CONTENTS = of_worlds(["retail", "banking"], 6, "shop_tasks")
 

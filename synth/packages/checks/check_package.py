@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from storage.errors import BadInput
-from synth.packages.checks import harbor, inspect, nemo_gym, openenv, verifiers
-from synth.packages.checks.base import PackageFolder, Rewards, Tool, open_package
-from synth.packages.forms.table import FORMS
+from synth.packages.checks import check_harbor, check_inspect, check_nemo_gym, check_openenv, check_verifiers
+from synth.packages.checks.ecosystem_tool import PackageFolder, Rewards, Tool, open_package
+from synth.packages.forms.forms_by_name import FORMS
 from synth.packages.scripted_model import IDLE, ORACLE, ScriptedModel, serve_model
 
 
@@ -29,11 +29,11 @@ class Check:
 
 
 CHECKS: Mapping[str, Check] = {
-    "verifiers": Check("vf-eval", "vf-validate, and vf-eval with harness null", verifiers.rewards),
-    "inspect": Check("inspect", "inspect eval", inspect.rewards),
-    "openenv": Check("openenv", "openenv validate --url, and OpenEnv's client", openenv.rewards),
-    "harbor": Check("harbor", "harbor run -a oracle and -a nop, in bubblewrap", harbor.rewards),
-    "nemo-gym": Check("gym", "gym eval run", nemo_gym.rewards),
+    "verifiers": Check("vf-eval", "vf-validate, and vf-eval with harness null", check_verifiers.rewards),
+    "inspect": Check("inspect", "inspect eval", check_inspect.rewards),
+    "openenv": Check("openenv", "openenv validate --url, and OpenEnv's client", check_openenv.rewards),
+    "harbor": Check("harbor", "harbor run -a oracle and -a nop, in bubblewrap", check_harbor.rewards),
+    "nemo-gym": Check("gym", "gym eval run", check_nemo_gym.rewards),
 }
 
 

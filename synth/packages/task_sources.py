@@ -9,7 +9,7 @@ from storage.releases.dataset_card import licences_text
 from storage.releases.release import load_split, manifest_of
 from storage.store import Store
 from synth.blueprints.single_goal import draw_drills
-from synth.packages.contents import Contents, choose
+from synth.packages.package_contents import Contents, choose
 from synth.tasks.split import STANDARD
 from synth.worlds import WORLDS
 from synth.worlds.stored_worlds import register_stored

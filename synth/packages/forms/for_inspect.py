@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from synth.packages.contents import Contents
-from synth.packages.forms.base import Form, headrace_requirement, template
+from synth.packages.forms.form import Form, headrace_requirement, template
+from synth.packages.package_contents import Contents
 
 _REQUIREMENT, _PYTHON = "inspect_ai>=0.3.200,<0.4", ">=3.11,<3.14"
 

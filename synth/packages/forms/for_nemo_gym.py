@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from storage.records import JSON, Task
-from synth.packages.contents import Contents
-from synth.packages.forms.base import Form, headrace_requirement, template
+from synth.packages.forms.form import Form, headrace_requirement, template
+from synth.packages.package_contents import Contents
 from synth.packages.runtime import tool_schemas
 
 _REQUIREMENT, _PYTHON = "nemo-gym>=0.4,<0.5", ">=3.12,<3.14"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 
-from synth.packages.checks.base import PackageFolder, Rewards, Tool, json_lines
-from synth.packages.forms.nemo_gym import agent_name, dataset_type, server_folder
+from synth.packages.checks.ecosystem_tool import PackageFolder, Rewards, Tool, json_lines
+from synth.packages.forms.for_nemo_gym import agent_name, dataset_type, server_folder
 
 
 def rewards(package: PackageFolder, policy: str, tool: Tool) -> Rewards:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from synth.packages.contents import Contents
-from synth.packages.forms.base import Form, pyproject, template
+from synth.packages.forms.form import Form, pyproject, template
+from synth.packages.package_contents import Contents
 
 _REQUIREMENT, _PYTHON = "verifiers>=0.4,<0.5", ">=3.11,<3.14"
 

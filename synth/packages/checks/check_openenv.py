@@ -10,7 +10,7 @@ from pathlib import Path
 
 from storage.errors import HeadraceError
 from storage.records import JSON, Task
-from synth.packages.checks.base import PackageFolder, Rewards, Tool
+from synth.packages.checks.ecosystem_tool import PackageFolder, Rewards, Tool
 from synth.packages.runtime import expert_turns
 from synth.packages.scripted_model import IDLE_ANSWER, ORACLE
 

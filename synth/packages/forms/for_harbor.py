@@ -11,9 +11,9 @@ import json
 from collections.abc import Mapping
 
 from storage.records import Plan, Success, Task
-from synth.packages.contents import Contents, task_lines, world_lines
 from synth.packages.episode_server import ANSWER
-from synth.packages.forms.base import Form, headrace_requirement, template
+from synth.packages.forms.form import Form, headrace_requirement, template
+from synth.packages.package_contents import Contents, task_lines, world_lines
 from synth.packages.runtime import WORLDS_FILE, request, system_prompt
 
 _REQUIREMENT, _PYTHON = "harbor>=0.24,<0.25", ">=3.12,<3.14"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from synth.packages.contents import Contents
+from synth.packages.package_contents import Contents
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from storage.releases.dataset_card import markdown_table
 from storage.releases.export_folder import write_export
-from synth.packages.contents import Contents
-from synth.packages.forms.base import Form, headrace_requirement
+from synth.packages.forms.form import Form, headrace_requirement
+from synth.packages.package_contents import Contents
 
 
 def module_name(folder: Path) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from synth.packages.checks.base import PackageFolder, Rewards, Tool
+from synth.packages.checks.ecosystem_tool import PackageFolder, Rewards, Tool
 
 
 def rewards(package: PackageFolder, policy: str, tool: Tool) -> Rewards:

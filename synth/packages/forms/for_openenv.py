@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from synth.packages.contents import Contents
-from synth.packages.forms.base import Form, headrace_requirement, pyproject, template
+from synth.packages.forms.form import Form, headrace_requirement, pyproject, template
+from synth.packages.package_contents import Contents
 
 _REQUIREMENT, _PYTHON = "openenv>=0.10,<0.11", ">=3.11,<3.14"
 
@@ -44,8 +44,8 @@ validation:
         "pyproject.toml": pyproject(contents, _REQUIREMENT, _PYTHON, build),
         "__init__.py": "",
         "server/__init__.py": "",
-        "server/app.py": template("openenv/server/app.py"),
-        "server/environment.py": template("openenv/server/environment.py"),
+        "server/app.py": template("openenv/openenv_app.py"),
+        "server/environment.py": template("openenv/openenv_environment.py"),
         "server/Dockerfile": dockerfile,
         **contents.data("data"),
     }

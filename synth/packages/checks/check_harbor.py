@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from synth.packages.checks.base import PackageFolder, Rewards, Tool
-from synth.packages.forms.harbor import ENVIRONMENT
+from synth.packages.checks.ecosystem_tool import PackageFolder, Rewards, Tool
+from synth.packages.forms.for_harbor import ENVIRONMENT
 from synth.packages.scripted_model import ORACLE
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from storage.errors import HeadraceError
-from synth.packages.checks.base import PackageFolder, Rewards, Tool, json_lines
+from synth.packages.checks.ecosystem_tool import PackageFolder, Rewards, Tool, json_lines
 
 
 def rewards(package: PackageFolder, policy: str, tool: Tool) -> Rewards:
