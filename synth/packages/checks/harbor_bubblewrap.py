@@ -49,7 +49,7 @@ class BubblewrapEnvironment(BaseEnvironment):
     """The agent's environment of a task, or that of its verifier."""
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="headrace-harbor-"))
+        self._folder = Path()
         self._processes: list[subprocess.Popen[bytes]] = []
         self._network_pid = 0
         super().__init__(*arguments, **keywords)
@@ -74,6 +74,7 @@ class BubblewrapEnvironment(BaseEnvironment):
 
     async def start(self, force_build: bool) -> None:
         del force_build
+        self._folder = Path(tempfile.mkdtemp(prefix="headrace-harbor-"))
         for service in (MAIN,) if self._is_verifier else (MAIN, WORLD):
             for folder in (*FOLDERS, *(str(mount["target"]).lstrip("/") for mount in self._mounts)):
                 (self._root(service) / folder).mkdir(parents=True, exist_ok=True)
@@ -145,7 +146,7 @@ class BubblewrapEnvironment(BaseEnvironment):
                 continue
             process.wait()
         self._processes.clear()
-        if delete:
+        if delete and self._folder != Path():
             shutil.rmtree(self._folder, ignore_errors=True)
 
     async def stop_service(self, service: str) -> None:

@@ -11,12 +11,16 @@ import pytest
 import yaml
 
 from storage.errors import BadInput
+from storage.record_rows import tasks_frame
+from storage.releases.release import EVALUATION_SPLITS, ReleaseItem, make_release
+from storage.store import Store, part_id
+from synth.packages.checks import check_harbor
 from synth.packages.checks.check_package import CHECKS, check_package, find_programs
-from synth.packages.checks.ecosystem_tool import open_package
+from synth.packages.checks.ecosystem_tool import Tool, open_package
 from synth.packages.forms.for_harbor import LOG
 from synth.packages.forms.forms_by_name import FORMS
 from synth.packages.scripted_model import IDLE, ORACLE, ScriptedModel
-from synth.packages.task_sources import of_worlds
+from synth.packages.task_sources import of_release, of_worlds
 from synth.packages.write_package import module_name, write_package
 
 CONTENTS = of_worlds(["retail", "banking"], 6, "shop_tasks")
@@ -56,6 +60,19 @@ def test_a_package_depends_on_headrace_and_its_ecosystem_alone(packages, name):
     for path in packages[name].rglob("pyproject.toml"):
         found = tomllib.loads(path.read_text())["project"]["dependencies"]
         assert [each.partition("=")[0].rstrip(">") for each in found] == ["headrace", FORMS[name].requirement.partition(">")[0]]
+
+
+def test_the_tasks_of_a_release_are_packaged_with_its_origin_and_licences(tmp_path):
+    store = Store(tmp_path / "store")
+    trained, held_out = CONTENTS.tasks["train"], CONTENTS.tasks["eval_out"]
+    store.commit([store.write("tasks", part_id("tasks", ["all"], {}, 1), tasks_frame([*trained, *held_out]))])
+    splits = {"rl": trained[:3], EVALUATION_SPLITS: held_out[:1]}
+    items = {split: [ReleaseItem("task", task.id, task.id) for task in tasks] for split, tasks in splits.items()}
+    release = make_release(store, "mine", items, {})
+    contents = of_release(store, release, "shop_tasks", {})
+    assert by_id(contents.tasks) == by_id({"train": trained[:3], "eval_out": held_out[:1]})
+    card = (write_package(contents, FORMS["inspect"], tmp_path / "shop_tasks") / "README.md").read_text()
+    assert release in card and "Apache-2.0" in card
 
 
 def test_a_second_package_replaces_the_first_and_foreign_files_are_not_touched(tmp_path):
@@ -120,6 +137,30 @@ def installed(name):
     return (folder / CHECKS[name].command).exists()
 
 
+FORGERY = """#!/bin/sh
+mkdir -p /log /logs/verifier
+python3 - <<'PROGRAM'
+import json
+calls = json.load(open("/solution/calls.json"))
+lines = [{"answer": call["arguments"]["text"]} if call["name"] == "answer" else {"tool": call["name"], **call} for call in calls]
+open("/log/calls.jsonl", "w").write("".join(json.dumps(line) + chr(10) for line in lines))
+PROGRAM
+echo '{"reward": 1.0}' > /logs/verifier/reward.json
+echo 1 > /logs/verifier/reward.txt
+"""
+"""What an agent could do that is root in its container: the very log and reward that the expert would get, in its own file system."""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not installed("harbor"), reason="needs Harbor: `make packages` installs it")
+def test_a_log_and_a_reward_that_harbors_agent_writes_itself_count_for_nothing(tmp_path):
+    folder = write_package(of_worlds(["retail"], 1, "shop_tasks"), FORMS["harbor"], tmp_path / "shop_tasks")
+    for script in folder.rglob("solve.sh"):
+        script.write_text(FORGERY)
+    tool = Tool(find_programs("harbor"), tmp_path, "", 1)
+    assert list(check_harbor.rewards(open_package(folder), ORACLE, tool).values()) == [0.0]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
@@ -129,7 +170,7 @@ def installed(name):
     ],
 )
 def test_the_ecosystems_own_tool_scores_the_expert_1_and_idling_0(name, tmp_path):
-    contents = of_worlds(["retail", "banking"], 2, "shop_tasks")
+    contents = of_worlds(["retail", "banking"], 1, "shop_tasks")
     report = check_package(write_package(contents, FORMS[name], tmp_path / "shop_tasks"), tmp_path / "logs")
     assert set(report.expert) == set(report.idle) == {task.id for task in contents.all_tasks}
     assert report.wrong == []
