@@ -19,7 +19,7 @@ from synth.packages.write_package import write_package
 
 WORLDS, PER_WORLD = ("retail", "banking"), 25
 AT_LEAST = 50
-MINUTES = {"verifiers": 16.0, "harbor": 8.0, "nemo-gym": 6.0, "openenv": 4.0, "inspect": 4.0}
+MINUTES = {"verifiers": 16.0, "harbor": 10.0, "nemo-gym": 6.0, "openenv": 4.0, "inspect": 4.0}
 """How long a format takes at most, on two cores."""
 
 

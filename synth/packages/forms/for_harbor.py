@@ -119,8 +119,5 @@ FORM = Form(
     _PYTHON,
     _files,
     _commands,
-    (
-        "The final answer is a call of the tool `answer`, not a message.",
-        "The tools come from the MCP server; the task's own choice of tools is what the server offers.",
-    ),
+    ("The final answer is a call of the tool `answer`, not a message.",),
 )
