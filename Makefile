@@ -20,7 +20,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 SLOW_MARKS := slow or server or docker or ray or vllm or e2e
 
-.PHONY: help run test quick impacted dev bench up down lint wheel vllm clean
+.PHONY: help run test quick impacted dev bench up down lint wheel vllm packages clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1\t/' | expand -t 14
@@ -59,6 +59,10 @@ vllm: .venv-vllm/.ready  ## install vLLM into an environment of its own (its CPU
 
 dev: .venv/.ready-dev .venv/.ready-system  ## set up everything that tests and benchmarks need in .venv
 	@echo "ready: source .venv/bin/activate"
+
+PACKAGES := verifiers inspect openenv harbor nemo-gym
+
+packages: $(PACKAGES:%=.venv-package-%/.ready)  ## install the ecosystems that `headrace package` writes for, each into an environment of its own (4 GB)
 
 CLIENT_PEERS := $(patsubst %,.venv-peers-%/.ready,distilabel data_designer curator)
 
@@ -125,6 +129,18 @@ $(CLIENT_PEERS): .venv-peers-%/.ready: benchmarks/peers_%.txt
 	@$(PYTHON) -m venv --clear .venv-peers-$* && .venv-peers-$*/bin/python -m pip install --quiet 'uv>=0.9'
 	@UV_FIND_LINKS="$${UV_FIND_LINKS:-$$PIP_FIND_LINKS}" UV_COMPILE_BYTECODE=1 .venv-peers-$*/bin/uv pip install --quiet \
 	  --python .venv-peers-$*/bin/python -r $< && touch $@
+
+# The ecosystems of `headrace package`: one environment each, with Headrace's code and what its worlds import. Two of them need Python 3.12.
+PYTHON312 ?= $(shell for p in python3.12 python3.13 $(wildcard $(HOME)/.pyenv/versions/3.1[23].*/bin/python); do \
+  $$p -c 'import sys; sys.exit(not (3, 12) <= sys.version_info[:2] < (3, 14))' 2> /dev/null && echo $$p && break; done)
+$(PACKAGES:%=.venv-package-%/.ready): .venv-package-%/.ready: benchmarks/live_sections/package_%.txt benchmarks/live_sections/package_world.txt
+	@test -n "$(PYTHON312)" || (echo "harbor and nemo-gym need Python 3.12 or 3.13 (make packages PYTHON312=...)"; exit 1)
+	@echo "Installing $* into .venv-package-$* (a minute)"
+	@$(if $(filter harbor nemo-gym,$*),$(PYTHON312),$(PYTHON)) -m venv --clear .venv-package-$* \
+	  && .venv-package-$*/bin/python -m pip install --quiet 'uv>=0.9'
+	@UV_FIND_LINKS="$${UV_FIND_LINKS:-$$PIP_FIND_LINKS}" UV_COMPILE_BYTECODE=1 .venv-package-$*/bin/uv pip install --quiet \
+	  --python .venv-package-$*/bin/python -r $<
+	@.venv-package-$*/bin/uv pip install --quiet --python .venv-package-$*/bin/python --no-deps -e . && touch $@
 
 # vLLM's pins conflict with Prefect's. The CPU build needs PyTorch's CPU wheel (TORCH_INDEX, where PIP_FIND_LINKS names none), and no torchvision.
 VLLM := 0.29.0

@@ -18,7 +18,7 @@ import typer
 from rich.markup import escape
 
 from flows import validation
-from flows.cli import chat, clusters, compare_policies, curate, measure_policy, render, synthesize, taxonomy
+from flows.cli import chat, clusters, compare_policies, curate, measure_policy, package, render, synthesize, taxonomy
 from flows.cli import config as cli_config
 from flows.cli.shared import ConfigFile, Debug, DryRunOfTraining, Families, ReadStore, StoreFolder, Verbose, run_or_plan
 from flows.cli.terminal import OneLineErrors, handle_errors, out, print_text
@@ -155,6 +155,8 @@ class Trainer(StrEnum):
     trl = "trl"
     verl = "verl"
     roll = "roll"
+    atif = "atif"
+    sharegpt = "sharegpt"
 
 
 @app.command(rich_help_panel="Store")
@@ -170,7 +172,9 @@ def export(
     queries: Annotated[
         bool, typer.Option("--queries", help="The queries that `curate` kept, with all columns of your files, instead of a release.")
     ] = False,
-    trainer: Annotated[Trainer, typer.Option("--format", help="Trainer that will read the files.")] = Trainer.trl,
+    trainer: Annotated[
+        Trainer, typer.Option("--format", help="Trainer that will read the files; or atif, sharegpt: conversations alone.")
+    ] = Trainer.trl,
     calls: Annotated[
         Literal["parallel", "single"],
         typer.Option(
@@ -205,6 +209,8 @@ def export(
 
       headrace export --calls single --out for_llama/ --store runs/sample/store
 
+      headrace export --format atif --out trajectories/ --store runs/sample/store
+
       headrace export rl --licence queries.parquet=CC-BY-4.0 --store runs/sample/store
 
       headrace export --queries --store runs/mine/store --out my_queries/
@@ -225,6 +231,9 @@ def export(
         form = MessageForm(arguments, calls)
         written = storage_export.export(opened, release_id, target, trainer.value, form=form, licences=licences)
         print_text(describe_export(written))
+
+
+app.command(rich_help_panel="Store")(package.package)
 
 
 def _export_queries(store: Store, run: str | None, folder: Path, licence: list[str]) -> Path:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from storage.releases.export_rows import Format, MessageForm
+from storage.releases.export_rows import TRAJECTORIES, Format, MessageForm
 
 _LOADED = """```python
 from datasets import load_dataset
@@ -49,14 +49,30 @@ message differ there: export with `--calls single`. Templates that add thoughts 
 _ROLL = "ROLL reads the `.prompts.jsonl` files for RL. Its SFT takes single-turn rows without tools, so train the conversations elsewhere."
 
 
+_TRAJECTORY = {
+    "atif": "A line of a file is a trajectory in ATIF 1.7, Harbor's interchange format: `steps`, whose calls (`tool_calls`) and results "
+    "(`observation`) are together, `agent`, `final_metrics`. Each line alone is a valid `trajectory.json`.",
+    "sharegpt": "A line of a file is a conversation in ShareGPT form: `conversations` with `from` (human, gpt, function_call, observation) "
+    'and `value`, `system`, and `tools` as JSON text. In LLaMA-Factory: `"formatting": "sharegpt"`, columns `messages: conversations`, '
+    "`system: system`, `tools: tools`. Calls that were parallel follow one another; text beside a call is left out.",
+}
+
+
+def table_files(names: Collection[str], kind: str) -> list[str]:
+    """The files of a kind that are loaded: Parquet, or JSONL where there is no Parquet."""
+    found = [name for name in names if name.endswith(f".{kind}.parquet")]
+    return found or [name for name in names if name.endswith(f".{kind}.jsonl")]
+
+
 def usage(format: Format, form: MessageForm, names: Collection[str]) -> str:
     """The section as Markdown; `names`: file names of the export."""
-    splits = {kind: [name.split(".")[0] for name in names if name.endswith(f".{kind}.parquet")] for kind in ("conversations", "prompts")}
+    splits = {kind: [name.split(".")[0] for name in table_files(names, kind)] for kind in ("conversations", "prompts")}
     trained = next(iter(splits["conversations"]), None)
     lines = [
         f'{kind} = load_dataset(".", "{kind}")  # splits: {", ".join(found)}; "." is this folder' for kind, found in splits.items() if found
     ]
-    parts = ["## How to use it", _LOADED.format(lines="\n".join(lines)), _form_in_words(format, form)]
+    in_words = _TRAJECTORY[format] if format in TRAJECTORIES else _form_in_words(format, form)
+    parts = ["## How to use it", _LOADED.format(lines="\n".join(lines)), in_words]
     if format == "trl" and trained:
         parts += [_SFT.format(split=trained), _TEMPLATES]
     elif format == "verl" and trained:

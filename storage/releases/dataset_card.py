@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from storage.records import JSON
-from storage.releases.card_usage import usage
-from storage.releases.export_rows import DEFAULT_FORM, Format, MessageForm
+from storage.releases.card_usage import table_files, usage
+from storage.releases.export_rows import DEFAULT_FORM, TRAJECTORIES, Format, MessageForm
 from storage.releases.release import BEFORE_SQL, GENERAL, ORIGINS, ReleasedItem
 from storage.store import Store
 
@@ -44,13 +44,13 @@ def card(
         _head(splits, files),
         f"# {manifest['name']}\n\nTool-use data made by Headrace: release `{release_id}`, written for {format}. {_PROMISE}",
         usage(format, form, files),
-        "## Splits\n\n" + _split_table(splits, manifest) + _left_out(splits, manifest),
+        "## Splits\n\n" + _split_table(splits, manifest) + _left_out(splits, manifest, format),
         f"## Difficulty\n\n{_SCALE}\n\n" + _difficulty_table(splits),
         _certainty(store, release_id, manifest),
         _funnel(store, release_id),
         _diversity(store, release_id),
         "## How it was chosen\n\n" + _selection_text(manifest),
-        "## Licences\n\n" + _licences(store, release_id, licences),
+        "## Licences\n\n" + licences_text(store, release_id, licences),
         "## Hashes\n\n" + _hashes(release_id, manifest, files),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
@@ -67,7 +67,7 @@ def _head(splits: Mapping[str, Sequence[ReleasedItem]], files: Mapping[str, str]
     languages = sorted({item.setting.language for items in splits.values() for item in items})
     configs: list[str] = []
     for kind in ("conversations", "prompts"):
-        names = [name for name in files if name.endswith(f".{kind}.parquet")]
+        names = table_files(files, kind)
         if names:
             listed = "".join(f"\n  - split: {name.split('.')[0]}\n    path: {name}" for name in names)
             default = "" if configs else "\n  default: true"
@@ -91,9 +91,10 @@ def _split_table(splits: Mapping[str, Sequence[ReleasedItem]], manifest: Mapping
     return markdown_table(("split", "items", "kinds", "tasks", "origins", "worlds", "languages"), rows)
 
 
-def _left_out(splits: Mapping[str, Sequence[ReleasedItem]], manifest: Mapping[str, Any]) -> str:
+def _left_out(splits: Mapping[str, Sequence[ReleasedItem]], manifest: Mapping[str, Any], format: Format) -> str:
     missing = sum(described["items"] for described in manifest["splits"].values()) - sum(map(len, splits.values()))
-    return f"\n\nLeft out: conversations with a call whose arguments are no JSON object, {missing}." if missing else ""
+    what = "tasks without a conversation, and conversations with a call" if format in TRAJECTORIES else "conversations with a call"
+    return f"\n\nLeft out: {what} whose arguments are no JSON object, {missing}." if missing else ""
 
 
 def _difficulty_table(splits: Mapping[str, Sequence[ReleasedItem]]) -> str:
@@ -168,7 +169,8 @@ def sources_of(store: Store, release_id: str) -> list[tuple[str, int]]:
     ).rows()
 
 
-def _licences(store: Store, release_id: str, licences: Mapping[str, str]) -> str:
+def licences_text(store: Store, release_id: str, licences: Mapping[str, str]) -> str:
+    """Under which licences what is in a release is, as Markdown. licences: sources of raw queries -> licences."""
     rows = [(source, tasks, licences.get(source, UNSTATED)) for source, tasks in sources_of(store, release_id)]
     user_domains = store.query(
         """SELECT DISTINCT domain FROM worlds WHERE world IN (

@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pyarrow.parquet as pq
 
@@ -25,6 +25,7 @@ from storage.releases.export_folder import write_export
 from storage.releases.export_rows import (
     DEFAULT_FORM,
     SCHEMAS,
+    TRAJECTORIES,
     Format,
     MessageForm,
     Signatures,
@@ -35,6 +36,7 @@ from storage.releases.export_rows import (
 )
 from storage.releases.export_rows import signatures as signatures_at
 from storage.releases.release import ReleasedItem, load_split, manifest_of
+from storage.releases.trajectory_rows import ROWS
 from storage.store import Store
 
 _VERL_DATASET = Path(__file__).with_name("verl_dataset.py")
@@ -52,13 +54,14 @@ def export(
     """Writes a release into folder `out_dir` and returns it. An earlier export there is replaced; any other content is not touched.
 
     Args:
-        format: the trainer that will read it: `trl`, `verl` or `roll`.
+        format: the trainer that will read it: `trl`, `verl` or `roll`; or a format of conversations alone: `atif`, `sharegpt`.
         form: form of the tool calls, for the chat template that will render them. With arguments as objects, a conversation with a call
             whose arguments are no JSON object is left out; the card has the number.
         licences: licence of each source of raw queries, by the name in column `source`; shown in the card.
 
     Raises:
-        BadInput: no such release, an unknown format, `out_dir` holds something else, or cannot be made.
+        BadInput: no such release, an unknown format, no conversation for a format of conversations alone, `out_dir` holds something else,
+            or cannot be made.
         HeadraceError: the disk is full, or a tool's signature is not in the store.
     """
     if format not in get_args(Format):
@@ -66,9 +69,12 @@ def export(
     manifest = manifest_of(store, release_id)
     tools = signatures_at(store, release_id)
     released = {split: load_split(store, release_id, split) for split in manifest["splits"]}
-    splits = {
-        split: [item for item in items if form.arguments == "text" or has_object_arguments(item)] for split, items in released.items()
-    }
+    takes_text = form.arguments == "text" and format not in TRAJECTORIES
+    splits = {split: [item for item in items if takes_text or has_object_arguments(item)] for split, items in released.items()}
+    if format in TRAJECTORIES:
+        splits = {split: [item for item in items if item.conversation is not None] for split, items in splits.items()}
+        if not any(splits.values()):
+            raise BadInput(f"release {release_id} has no conversations, and {format} takes nothing else; export it for trl, verl or roll")
 
     def write_files(folder: Path) -> list[str]:
         files = [name for split, items in splits.items() for name in _write_split(folder, split, items, format, form, tools)]
@@ -89,12 +95,21 @@ def _write_split(
 ) -> list[str]:
     """The files of one split; returns their names."""
     names: list[str] = []
+    if format in TRAJECTORIES:
+        if not items:
+            return names
+        _write_lines(folder / f"{split}.conversations.jsonl", [ROWS[format](item, offered_tools(item, tools)) for item in items])
+        return [f"{split}.conversations.jsonl"]
     for kind in ("conversations", "prompts"):
         selected = [item for item in items if (item.conversation is not None) == (kind == "conversations")]
         if selected:
             rows = [row_of(item, index, split, format, form, offered_tools(item, tools)) for index, item in enumerate(selected)]
             names += [f"{split}.{kind}.jsonl", f"{split}.{kind}.parquet"]
-            with (folder / names[-2]).open("w", encoding="utf-8") as file:
-                file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+            _write_lines(folder / names[-2], rows)
             pq.write_table(as_table(rows, SCHEMAS[format, kind]), folder / names[-1], compression="zstd")
     return names
+
+
+def _write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

@@ -32,10 +32,13 @@ _DRAFT_LIFE_S = 86_400.0
 
 
 def describe_export(folder: Path) -> str:
-    """For the user: the Parquet files of an export with their rows, and where to read on."""
+    """For the user: the files of an export with their rows, and where to read on."""
     rows = {path.stem: pq.read_metadata(path).num_rows for path in sorted(folder.glob("*.parquet"))}
+    if not rows:
+        rows = {path.stem: path.read_text(encoding="utf-8").count("\n") for path in sorted(folder.glob("*.jsonl"))}
     counted = ", ".join(f"{name} ({count:,} row{'' if count == 1 else 's'})" for name, count in rows.items())
-    return f"wrote {folder}: {counted}, each as JSONL and Parquet; README.md there shows how to load them"
+    forms = "JSONL and Parquet" if any(folder.glob("*.parquet")) else "JSONL"
+    return f"wrote {folder}: {counted}, each as {forms}; README.md there shows how to load them"
 
 
 def write_export(
@@ -49,7 +52,7 @@ def write_export(
 
     Args:
         doing: what is done, for error messages.
-        write_files: writes the files into a folder and returns their names.
+        write_files: writes the files into a folder and returns their names; one in a folder of its own is named by its path.
         write_card: the text of the card, from the names of the files and their SHA-256.
 
     Raises:
@@ -87,7 +90,9 @@ def _refuse_foreign(out_dir: Path) -> None:
     listed = _files_of_export(out_dir)
     if listed is None:
         raise BadInput(f"{out_dir} holds something that is not an export of Headrace; name another folder")
-    foreign = sorted(path.name for path in out_dir.iterdir() if path.name not in listed or not path.is_file())
+    folders = {parent.as_posix() for name in listed for parent in Path(name).parents}
+    paths = {path.relative_to(out_dir).as_posix(): path for path in out_dir.rglob("*")}
+    foreign = sorted(name for name, path in paths.items() if not (path.is_file() and name in listed) and name not in folders)
     if foreign:
         raise BadInput(f"{out_dir} holds {foreign[0]}, which is not of the export there; move it away, or name another folder")
 
@@ -103,8 +108,8 @@ def _files_of_export(folder: Path) -> set[str] | None:
 
 
 def _put_in_place(draft: Path, out_dir: Path) -> None:
-    for path in draft.iterdir():
-        sync_file(path)
+    for path in draft.rglob("*"):
+        (sync_dir if path.is_dir() else sync_file)(path)
     sync_dir(draft)
     if out_dir.exists():
         old = out_dir.with_name(draft.name.replace(_DRAFT, _OLD, 1))

@@ -7,6 +7,7 @@ or as text where the trainer parses it.
     trl   messages, tools: lists of JSON objects | prompt, tools, task columns
     verl  messages, tools: JSON text             | prompt, data_source, agent_name, reward_model, extra_info (docs of verl 0.9)
     roll  messages, tools: JSON text, tag        | the same with ground_truth (ROLL's RLVR columns)
+    atif, sharegpt: `trajectory_rows.py`
 
 What it does not do: write files, or choose items.
 """
@@ -26,7 +27,9 @@ from storage.records import JSON, Message, canonical_json, parse_arguments
 from storage.releases.release import RELEASED_AT_SQL, ReleasedItem
 from storage.store import Store
 
-Format = Literal["trl", "verl", "roll"]
+Format = Literal["trl", "verl", "roll", "atif", "sharegpt"]
+TRAJECTORIES: tuple[Format, ...] = ("atif", "sharegpt")
+"""Formats of conversations alone, as JSONL alone (`trajectory_rows.py`)."""
 Arguments = Literal["object", "text"]
 Calls = Literal["parallel", "single"]
 Signatures = Mapping[tuple[str, str], dict[str, JSON]]
@@ -145,7 +148,7 @@ def has_object_arguments(item: ReleasedItem) -> bool:
 
 def chat_messages(messages: Sequence[Message], form: MessageForm) -> list[dict[str, JSON]]:
     """Messages as chat templates take them: no absent fields, and empty content where a message only calls."""
-    chosen = _split_calls(messages) if form.calls == "single" else messages
+    chosen = split_calls(messages) if form.calls == "single" else messages
     return [_chat_message(message, form.arguments) for message in chosen]
 
 
@@ -157,7 +160,7 @@ def _chat_message(message: Message, arguments: Arguments) -> dict[str, JSON]:
     return fields
 
 
-def _split_calls(messages: Sequence[Message]) -> Iterator[Message]:
+def split_calls(messages: Sequence[Message]) -> Iterator[Message]:
     """Each call of a message becomes a message, followed by its result; text of the message stays with its first call."""
     position = 0
     while position < len(messages):
@@ -180,7 +183,8 @@ def row_of(item: ReleasedItem, index: int, split: str, format: Format, form: Mes
     return _prompt_row(item, index, split, format, form, tools)
 
 
-def _about(item: ReleasedItem) -> dict[str, Any]:
+def about(item: ReleasedItem) -> dict[str, Any]:
+    """The columns that every row has: task, world, language and weight."""
     task = item.task
     return {
         "task_id": task.id if task else None,
@@ -196,7 +200,7 @@ def _conversation_row(item: ReleasedItem, format: Format, form: MessageForm, too
     assert item.conversation is not None
     messages = chat_messages(item.conversation.messages, form)
     row = {"id": item.item.item_id, "kind": item.item.kind, "teacher": item.conversation.teacher, "reward": item.conversation.reward}
-    row |= _about(item)
+    row |= about(item)
     if format == "trl":
         return {"messages": messages, "tools": tools or None, **row}
     texts = {"messages": _as_text(messages), "tools": _as_text(tools)}
@@ -208,20 +212,20 @@ def _prompt_row(
 ) -> dict[str, Any]:
     task = item.task
     assert task is not None
-    about = _about(item)
+    described = about(item)
     opening, spec = chat_messages(task.messages, form), canonical_json(task.model_dump(mode="json"))
     if format == "trl":
-        return {"prompt": opening, "tools": tools or None, **about, "task": spec}
+        return {"prompt": opening, "tools": tools or None, **described, "task": spec}
     offered = _as_text(tools)
     if format == "roll":
-        return {"id": task.id, "messages": _as_text(opening), "tools": offered, "tag": task.world, "ground_truth": spec, **about}
+        return {"id": task.id, "messages": _as_text(opening), "tools": offered, "tag": task.world, "ground_truth": spec, **described}
     return {
         "prompt": opening,
         "data_source": f"headrace/{task.world}",
         "agent_name": "headrace",
         "ability": "tool_use",
         "reward_model": {"style": "rule", "ground_truth": task.id},
-        "extra_info": {"index": index, "split": split, "tools": offered, "task": spec, "tool_selection": list(task.tools), **about},
+        "extra_info": {"index": index, "split": split, "tools": offered, "task": spec, "tool_selection": list(task.tools), **described},
     }
 
 

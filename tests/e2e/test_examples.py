@@ -30,6 +30,7 @@ ONLY_PLANNED = {
     r"(openai|vllm):": "needs a language model",
     r"run --config configs/sample\.yaml|train --config configs/sample\.yaml": "takes minutes",
     r"--held-out bfcl|headrace bfcl": "needs the package bfcl-eval",
+    r"package --check": "needs an ecosystem",
     r"headrace render": "needs a base model and a class of the user's",
     r"runs/seed1": "needs trainings with several seeds",
     r"headrace (up|down)": "starts or stops a server and a worker",

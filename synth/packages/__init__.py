@@ -1,0 +1,1 @@
+"""Tasks, world and verifier as packages of other ecosystems: verifiers, Inspect, OpenEnv, Harbor, NeMo Gym."""

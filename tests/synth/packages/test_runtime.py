@@ -1,0 +1,178 @@
+"""What exported packages need of Headrace: every expert passes, doing nothing fails, and a forged log is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from storage.errors import BadInput
+from storage.records import FunctionCall, Message, ToolCall
+from synth.packages.judge_log import judge_log
+from synth.packages.package_contents import choose, task_lines, world_lines
+from synth.packages.runtime import Episode, Episodes, Package, expert_turns, judge, judge_openai, tool_schemas
+from synth.packages.task_sources import of_worlds
+from synth.worlds import WORLDS
+from synth.worlds.declarative.compile import compile_file
+
+CONTENTS = of_worlds(["retail", "banking", "library"], 12, "tasks")
+CHANGING = next(task for task in CONTENTS.all_tasks if task.success.changes and task.plan.calls)
+
+
+def played(task):
+    episode = Episode(task)
+    for call in task.plan.calls:
+        episode.call(call.tool, call.arguments)
+    return episode
+
+
+@pytest.mark.parametrize("task", CONTENTS.all_tasks, ids=lambda task: f"{task.world}-{task.intent}-{task.id[-4:]}")
+def test_the_expert_passes_and_doing_nothing_fails(task):
+    assert played(task).judge(task.plan.answer).success
+    assert judge(task, expert_turns(task)).reward == 1.0
+    for answer in ("", "Done."):
+        assert not Episode(task).judge(answer).success
+    assert not judge(task, []).success
+
+
+def test_a_result_that_the_world_did_not_give_fails():
+    turns = expert_turns(CHANGING)
+    forged = [turn.model_copy(update={"content": '{"ok": true, "forged": 1}'}) if turn.role == "tool" else turn for turn in turns]
+    verdict = judge(CHANGING, forged)
+    assert not verdict.success and not verdict.checks["observations"]
+
+
+def test_a_call_that_was_only_claimed_changes_nothing():
+    claimed = [turn for turn in expert_turns(CHANGING) if turn.role == "assistant" and not turn.tool_calls]
+    assert not judge(CHANGING, claimed).checks["end_state"]
+
+
+def test_messages_in_openai_form_are_judged_alike_and_broken_ones_fail():
+    turns = [turn.to_openai() for turn in expert_turns(CHANGING)]
+    assert judge_openai(CHANGING, turns).success
+    assert not judge_openai(CHANGING, [{"role": "narrator", "content": "all done"}]).success
+
+
+def test_a_bad_call_is_an_error_and_no_exception():
+    episode = Episode(CHANGING)
+    for tool, arguments in (("no_such_tool", {}), (CHANGING.tools[0], "{not json"), (CHANGING.tools[0], {"unheard_of": 1})):
+        assert "error" in json.loads(episode.call(tool, arguments))
+
+
+def test_episodes_are_apart_and_the_oldest_goes():
+    episodes = Episodes(most=2)
+    first, second = episodes.start("a", CHANGING), episodes.start("b", CHANGING)
+    for call in CHANGING.plan.calls:
+        first.call(call.tool, call.arguments)
+    assert first.judge(CHANGING.plan.answer).success and not second.judge(CHANGING.plan.answer).success
+    assert episodes.get("a") is first
+    episodes.start("c", CHANGING)
+    with pytest.raises(KeyError):
+        episodes.get("b")
+
+
+def test_every_parameter_has_a_description_and_no_mark_of_headrace():
+    for task in CONTENTS.all_tasks:
+        schemas = tool_schemas(task)
+        assert [schema["name"] for schema in schemas] == list(task.tools)
+        assert "x-grounded" not in json.dumps(schemas)
+        assert all(field["description"] for schema in schemas for field in schema["parameters"]["properties"].values())
+
+
+LOG = "".join(json.dumps({"tool": call.tool, "arguments": call.arguments}) + "\n" for call in CHANGING.plan.calls)
+ANSWER = json.dumps({"answer": CHANGING.plan.answer}) + "\n"
+
+
+def test_a_log_of_calls_is_replayed():
+    assert judge_log(CHANGING, LOG + ANSWER).success
+    assert not judge_log(CHANGING, "").success
+    assert not judge_log(CHANGING, ANSWER).success, "the answer alone"
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        '{"tool": "close_order"}\n',
+        '["answer"]\n',
+        "not json\n",
+        json.dumps({"tool": CHANGING.tools[0], "arguments": "text"}) + "\n",
+        json.dumps({"reward": 1.0}) + "\n",
+    ],
+)
+def test_a_log_that_is_no_log_is_refused(forged):
+    assert judge_log(CHANGING, forged + LOG + ANSWER).reward == 0.0
+
+
+def test_calls_after_the_answer_do_not_count():
+    assert not judge_log(CHANGING, ANSWER + LOG).success
+
+
+# ---- the data folder ----------------------------------------------------------------------------------------------------------
+
+
+def write(folder, files):
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return Package(folder)
+
+
+def test_held_out_tasks_are_in_files_of_their_own(tmp_path):
+    assert set(CONTENTS.tasks) == {"train", "eval_out"}
+    package = write(tmp_path, {name.removeprefix("data/"): text for name, text in CONTENTS.data("data").items()})
+    assert package.splits == ("train", "eval_out")
+    for split in package.splits:
+        assert {task.use for task in package.tasks(split)} == {split}
+        assert package.tasks(split) == list(CONTENTS.tasks[split])
+    with pytest.raises(BadInput, match="has no split 'eval_in'"):
+        package.tasks("eval_in")
+    with pytest.raises(BadInput, match="has no task"):
+        package.task("task-unknown")
+
+
+def test_a_world_of_another_version_is_refused(tmp_path):
+    row = json.loads(world_lines(["retail"]))
+    with pytest.raises(BadInput, match="this Headrace has version"):
+        write(tmp_path, {"train.jsonl": "", "worlds.jsonl": json.dumps({**row, "version": row["version"] + 1})})
+
+
+def test_a_world_of_the_users_own_travels_as_its_spec(tmp_path):
+    world = compile_file(Path("tests/synth/car_workshop.yaml"))
+    WORLDS.register(world)
+    try:
+        contents = of_worlds([world.name], 6, "own")
+        data = {name.removeprefix("data/"): text for name, text in contents.data("data").items()}
+    finally:
+        WORLDS.forget(world.name)
+    try:
+        package = write(tmp_path, data)
+        task = package.tasks()[0]
+        assert task.world == world.name and WORLDS[world.name] is not world
+        assert played(task).judge(task.plan.answer).success
+        assert world.name in contents.licences[0]
+    finally:
+        WORLDS.forget(world.name)
+
+
+def test_what_cannot_travel_is_left_out_and_counted():
+    talk = CHANGING.model_copy(update={"id": "task-talk", "conversation": {"turns": []}})
+    program = CHANGING.model_copy(update={"id": "task-program", "tools": (*CHANGING.tools, "run_python")})
+    live = CHANGING.model_copy(update={"id": "task-live", "world": "somebody_elses"})
+    contents = choose("some", [CHANGING, CHANGING, talk, program, live], "", [])
+    assert contents.all_tasks == [CHANGING]
+    assert sorted(contents.left_out.values()) == [1, 1, 1]
+    with pytest.raises(BadInput, match="1 in which the user goes on"):
+        choose("some", [talk], "", [])
+
+
+def test_a_repeated_draw_gives_the_same_tasks():
+    again = of_worlds(["retail"], 12, "tasks")
+    assert task_lines(again.all_tasks) == task_lines(task for task in CONTENTS.all_tasks if task.world == "retail")
+
+
+def test_two_calls_in_one_message_are_judged_in_their_order():
+    calls = tuple(ToolCall(id=f"c{n}", function=FunctionCall(name=CHANGING.tools[0], arguments="{}")) for n in range(2))
+    episode = Episode(CHANGING)
+    results = [Message(role="tool", tool_call_id=call.id, content=episode.call(CHANGING.tools[0], "{}")) for call in calls]
+    verdict = judge(CHANGING, [Message(role="assistant", tool_calls=calls), *results, Message(role="assistant", content="x")])
+    assert verdict.checks["observations"]
