@@ -28,6 +28,7 @@ if __name__ == "__main__":
     collect_seldom()  # before the large libraries below are imported
 
 from filters.code_hash import code_hash
+from storage.context_tools import CONTEXT_TOOLS
 from storage.errors import BadInput, HeadraceError
 from storage.files import disk_errors, replace_atomically, sync_dir, sync_file
 from storage.records import Message, Tool, content_id
@@ -237,7 +238,7 @@ def _talks(spec: StageSpec, items: Sequence[ReleasedItem]) -> list[tuple[Sequenc
 
 def _prompt_tools(setting: Setting) -> list[Tool]:
     """The tools that the conversation's prompt listed."""
-    by_name = {tool.name: tool for tool in WORLDS[setting.world].tools} if setting.world in WORLDS else {}
+    by_name = CONTEXT_TOOLS | ({tool.name: tool for tool in WORLDS[setting.world].tools} if setting.world in WORLDS else {})
     return [by_name[name] for name in setting.tools if name in by_name]
 
 
