@@ -18,7 +18,7 @@ from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from storage.policy_context import PolicyContext
+from storage.context.settings import PolicyContext
 
 JSON = Any
 """A value that `json.dumps` takes."""

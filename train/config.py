@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from filters.certainty.certainty import DrawsConfig
 from filters.certainty.route import RouteConfig
+from storage.context.settings import PolicyContext
 from storage.errors import BadInput
-from storage.policy_context import PolicyContext
 from storage.records import Language
 from synth.engines.budget import AskingConfig
 from synth.rollouts.episode import MAX_TOKENS

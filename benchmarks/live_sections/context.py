@@ -26,11 +26,11 @@ import polars as pl
 
 from benchmarks.experiment.prompts import compact
 from benchmarks.harness import Deadline, Figures
-from storage.context_tools import READ_MORE
-from storage.policy_context import PolicyContext
+from storage.context.settings import PolicyContext
+from storage.context.tools import READ_MORE
 from storage.records import Frame, Message, Outcome, Task
 from synth.blueprints.single_goal import draw_drills
-from synth.context.view import tools_of
+from synth.context.tools import tools_of
 from synth.conversations.task_in_context import in_context
 from synth.rollouts.episode import Episode, play
 from synth.tasks.solver import NotAdmitted, expert_messages

@@ -12,9 +12,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from storage.context_tools import READ_MORE, READ_NOTES, WRITE_NOTE, context_tools
-from storage.policy_context import PolicyContext
-from storage.records import JSON, Task, Tool, canonical_json, parse_arguments, plain_json
+from storage.context.settings import PolicyContext
+from storage.context.tools import READ_MORE, READ_NOTES, WRITE_NOTE, added_tools
+from storage.records import JSON, Task, canonical_json, parse_arguments, plain_json
 from synth.context.marks import add_reminder
 from synth.context.shorten import Shortener
 from synth.worlds.base import Observation, World
@@ -35,7 +35,7 @@ class PolicyView:
 
     def __init__(self, context: PolicyContext, system_prompt: str) -> None:
         self._context, self._system_prompt = context, system_prompt
-        self._own = frozenset(tool.name for tool in context_tools(context))
+        self._own = frozenset(added_tools(context))
         self._shortener = Shortener(context.observation_chars) if context.observation_chars is not None else None
         self._notes: list[str] = []
         self._request, self._called, self._results = "", list[str](), 0
@@ -143,15 +143,3 @@ def view_world(world: World, task: Task) -> World | ViewedWorld:
         if message.role == "user":
             view.hear(message.content or "")
     return ViewedWorld(world, view)
-
-
-def tools_of(world: type[World], task: Task) -> tuple[Tool, ...]:
-    """The tools that a task offers: of its world, and of its context.
-
-    Raises:
-        LookupError: one of them is gone.
-    """
-    by_name = {tool.name: tool for tool in (*context_tools(task.context), *world.tools)}
-    if missing := [name for name in task.tools if name not in by_name]:
-        raise LookupError(f"it has no tool {missing[0]} any more")
-    return tuple(by_name[name] for name in task.tools)

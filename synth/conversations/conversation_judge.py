@@ -20,8 +20,8 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from storage.context_tools import NOTE_TOOLS, context_tools
-from storage.policy_context import PolicyContext
+from storage.context.settings import PolicyContext
+from storage.context.tools import NOTE_TOOLS, added_tools
 from storage.records import CODE_TOOL, JSON, Message, Task, ToolCall, is_error, parse_arguments
 from synth.blueprints.blueprint import Blueprint, TurnPlan
 from synth.blueprints.schedule import changing_tools
@@ -60,7 +60,7 @@ class ConversationJudge:
     def __init__(self, world: type[World], blueprint: Blueprint, context: PolicyContext | None = None) -> None:
         self._world, self._blueprint, self._context = world, blueprint, context
         self._own_words = {CODE_TOOL} if context is None else {CODE_TOOL, *NOTE_TOOLS}
-        self._context_tools = frozenset(tool.name for tool in context_tools(context))
+        self._context_tools = frozenset(added_tools(context))
         self._changing = changing_tools(world)
         self.expected_changes = _expected_changes(blueprint, self._changing)
         self._planned: dict[str, set[int]] = defaultdict(set)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
-from storage.policy_context import PolicyContext
+from storage.context.settings import PolicyContext
 from storage.records import JSON, Message, Task, Tool
 from synth.blueprints.blueprint import Blueprint
-from synth.context.view import PolicyView, tools_of
+from synth.context.tools import tools_of
+from synth.context.view import PolicyView
 from synth.conversations.conversation_judge import ConversationJudge, TurnVerdict
 from synth.roles.world_tools import WorldTools
 from synth.worlds.base import World

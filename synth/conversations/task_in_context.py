@@ -15,9 +15,9 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from storage.context_tools import WRITE_NOTE, context_tools
+from storage.context.settings import PolicyContext
+from storage.context.tools import WRITE_NOTE, added_tools
 from storage.errors import BadInput
-from storage.policy_context import PolicyContext
 from storage.records import CODE_TOOL, Call, Message, Task, content_id
 from synth.clusters.business_clusters import cluster_tools
 from synth.conversations.conversation_play import MAX_STEPS_PER_TURN, ConversationPlay, blueprint_of, run_conversation
@@ -42,7 +42,7 @@ def in_context(world: type[World], task: Task, context: PolicyContext) -> Task:
     """
     if not context.is_on:
         return task
-    own = [tool.name for tool in context_tools(context)]
+    own = added_tools(context)
     if taken := {tool.name for tool in world.tools}.intersection(own):
         raise BadInput(f"world {world.name} has a tool {min(taken)} of its own: switch the context's off (train.context)")
     tools = (*scoped_tools(world, task, context), *own)
@@ -60,7 +60,7 @@ def without_context(task: Task) -> Task:
     """A task as it was before `in_context`, but for its id and for tools that were cut from a task with one request."""
     if task.context is None:
         return task
-    own = {tool.name for tool in context_tools(task.context)}
+    own = added_tools(task.context)
     tools = tuple(name for name in task.tools if name not in own)
     conversation = None if task.conversation is None else {**task.conversation, "tools": list(tools)}
     return task.model_copy(update={"tools": tools, "conversation": conversation, "context": None})

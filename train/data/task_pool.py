@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+from storage.context.settings import PolicyContext
 from storage.errors import BadInput, HeadraceError
-from storage.policy_context import PolicyContext
 from storage.records import Division, Frame, Language, Task, content_id
 from storage.store import Store
 from synth.conversations.conversation_task import conversation_frame, conversation_sibling, goal_frames

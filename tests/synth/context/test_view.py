@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from storage.policy_context import PolicyContext
+from storage.context.settings import PolicyContext
 from synth.context.marks import without_reminder
 from synth.context.view import MAX_NOTES, PolicyView, ViewedWorld
 from synth.worlds import WORLDS

@@ -10,12 +10,13 @@ from typing import ClassVar
 
 import pytest
 
+from storage.context.settings import PolicyContext
 from storage.errors import BadInput
-from storage.policy_context import PolicyContext
 from storage.records import Call, Fact, Frame, FunctionCall, Message, Outcome, Success, Task, Tool, ToolCall
 from synth.clusters.business_clusters import cluster_tools
 from synth.context.marks import without_reminder
-from synth.context.view import open_world, tools_of
+from synth.context.tools import tools_of
+from synth.context.view import open_world
 from synth.conversations.conversation_play import blueprint_of, run_conversation
 from synth.conversations.expert import expert_trajectory
 from synth.conversations.task_in_context import in_context, without_context
@@ -117,7 +118,7 @@ def question(task: Task, value: str) -> Task:
 
 
 def test_notes_are_no_source_of_an_answer_and_no_evidence() -> None:
-    """Given a guess, when the policy writes it down and reads it, then it is a guess still; the same from a tool of the world is a source."""
+    """Given a guess, when the policy writes it down and reads it, then it is a guess still; from a tool of the world it has a source."""
     task = question(in_context(WORLDS["retail"], admitted("retail", 20)[0], PolicyContext(notes=True)), "4711")
     said = [
         *task.messages,
