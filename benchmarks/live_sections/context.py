@@ -9,7 +9,7 @@ Negative control: the policy that was taught with whole results, and is shown sh
 hidden, it must fail: it does not know how to read on, and the verifier takes no value that was not shown.
 
 The city's results are too long for the tiny policy's window (512 tokens), so no policy is trained there: the share of the city's experts
-that fit is measured, whole and shortened.
+that fit is measured, whole and shortened, and their tokens.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -59,7 +60,7 @@ SEEDS = (0, 1)
 DRILLS = 300
 """Frames a world, of all divisions."""
 EXPERTS, HELD_OUT, STEPS = 1_200, 240, 400
-CITY = 60
+CITY, CITY_LIMIT = 120, 400
 MINUTES = 15
 MOST_DRAWN = 4
 """Tasks drawn for each that is used: fewer than half have a long result."""
@@ -78,6 +79,8 @@ def keys() -> tuple[str, ...]:
         "context_admitted_share",
         "context_city_fits_full",
         "context_city_fits_short",
+        "context_city_tokens_full",
+        "context_city_tokens_short",
     )
 
 
@@ -111,12 +114,10 @@ def measure(deadline: Deadline) -> Figures:
         gain = paired_difference(results[base].means, results[name].means)
         figures |= {f"context_{name}_gain{end}": value for end, value in (("", gain.mean), ("_lo95", gain.low), ("_hi95", gain.high))}
     figures |= {f"context_needed_success_{name}": results[name].rate_of(places) for name in ("full", "short", "notes", "untaught")}
-    city = _city_fits()
     return figures | {
         "context_needed_share": len(places) / len(asked["short"]),
         "context_admitted_share": admitted,
-        "context_city_fits_full": city[0],
-        "context_city_fits_short": city[1],
+        **_city(),
     }
 
 
@@ -236,18 +237,19 @@ def _evaluate(engine: HFEngine, tasks: Sequence[Task]) -> tuple[pl.DataFrame, fl
 # ---- the city -----------------------------------------------------------------------------------------------------------------
 
 
-def _city_fits() -> tuple[float, float]:
-    """The share of the city's experts that fit into the tiny policy's window, whole and shortened."""
+def _city() -> Figures:
+    """Mean tokens of the city's experts, whole and with results of at most so many characters, and the shares that fit into the window."""
     from train import tiny
 
-    world, pairs = WORLDS["city"], list[tuple[Sequence[Message], Sequence[Message]]]()
+    world, whole, short = WORLDS["city"], list[Sequence[Message]](), list[Sequence[Message]]()
     for drill in draw_drills(world, CITY, [], DivisionConfig(), seed=0):
-        try:
-            short = in_context(world, drill.task, ARMS["short"])
-        except NotAdmitted:
-            short = drill.task
-        pairs.append((_expert(drill.task), _expert(short)))
-    tokenizer = tiny.build_tokenizer([tiny.render(messages) for pair in pairs for messages in pair])
-    window = TinyConfig().positions
-    lengths = [[len(tokenizer(tiny.render(messages))["input_ids"]) for messages in pair] for pair in pairs]
-    return tuple(statistics.fmean(pair[at] <= window for pair in lengths) for at in (0, 1))  # type: ignore[return-value]
+        with suppress(NotAdmitted):
+            short.append(_expert(in_context(world, drill.task, PolicyContext(observation_chars=CITY_LIMIT))))
+            whole.append(_expert(drill.task))
+    tokenizer = tiny.build_tokenizer([tiny.render(messages) for messages in (*whole, *short)])
+    figures: Figures = {}
+    for name, conversations in (("full", whole), ("short", short)):
+        lengths = [len(tokenizer(tiny.render(messages))["input_ids"]) for messages in conversations]
+        figures[f"context_city_fits_{name}"] = statistics.fmean(length <= TinyConfig().positions for length in lengths)
+        figures[f"context_city_tokens_{name}"] = statistics.fmean(lengths)
+    return figures
