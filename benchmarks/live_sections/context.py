@@ -5,8 +5,11 @@ the same number of steps from scratch, and the same tokenizer; every prompt list
 are set aside for evaluation, the same in every arm, answered greedily. Tokens are those of a whole conversation, prompt and list included.
 Gains are success minus that of `full`, task by task, with bootstrap over seeds and tasks.
 
-Negative control: the policy that was taught with whole results, and is shown shortened ones (`untaught`). Where the answer needs what is
-hidden, it must fail: it does not know how to read on, and the verifier takes no value that was not shown.
+Negative control: the policy that was taught with whole results, and is shown shortened ones (`untaught`). On tasks that cannot pass without
+reading on (`needed`) it must fail: it does not know how to, and the verifier takes no value that was not shown. Where the expert reads on
+only to say more than was asked (the id of a new loan), a task is not counted among these.
+
+Each arm and seed is kept under `.cache/bench/live/context/` by the code that is measured, so that a killed call goes on.
 
 The city's results are too long for the tiny policy's window (512 tokens), so no policy is trained there: the share of the city's experts
 that fit is measured, whole and shortened, and their tokens.
@@ -14,6 +17,7 @@ that fit is measured, whole and shortened, and their tokens.
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import tempfile
 import time
@@ -26,14 +30,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import polars as pl
 
 from benchmarks.experiment.prompts import compact
-from benchmarks.harness import Deadline, Figures
+from benchmarks.harness import ROOT, Deadline, Figures, code_mark
 from storage.context.settings import PolicyContext
-from storage.context.tools import READ_MORE
+from storage.files import replace_atomically
 from storage.records import Frame, Message, Outcome, Task
 from synth.blueprints.single_goal import draw_drills
 from synth.context.tools import tools_of
 from synth.conversations.task_in_context import in_context
 from synth.rollouts.episode import Episode, play
+from synth.tasks.context_expert import play_calls
 from synth.tasks.solver import NotAdmitted, expert_messages
 from synth.tasks.split import DivisionConfig
 from synth.worlds import WORLDS
@@ -61,7 +66,9 @@ DRILLS = 300
 """Frames a world, of all divisions."""
 EXPERTS, HELD_OUT, STEPS = 1_200, 240, 400
 CITY, CITY_LIMIT = 120, 400
-MINUTES = 15
+MINUTES = 2
+"""Of one arm and seed, of twelve: 15 in all on two quiet cores."""
+KEPT = ROOT / ".cache" / "bench" / "live" / "context"
 MOST_DRAWN = 4
 """Tasks drawn for each that is used: fewer than half have a long result."""
 
@@ -90,7 +97,6 @@ def measure(deadline: Deadline) -> Figures:
 
     from train.device import keep_freed_memory, settle
 
-    deadline.allows(MINUTES)
     settle()
     keep_freed_memory()
     torch.set_num_threads(1)
@@ -98,16 +104,13 @@ def measure(deadline: Deadline) -> Figures:
     asked, _ = _in_all(_draw(HELD_OUT, "eval_in"))
     conversations = {name: [_expert(task) for task in tasks] for name, tasks in taught.items()}
     tokenizer = _tokenizer([one for each in conversations.values() for one in each])
-    needed = {task.id for task in asked["short"] if any(READ_MORE in _called(message) for message in _expert(task))}
-    places = {at for at, task in enumerate(asked["short"]) if task.id in needed}
+    places = {at for at, task in enumerate(asked["short"]) if _must_read(task)}
     results: dict[str, _Result] = {name: _Result() for name in (*ARMS, "untaught")}
-    for seed in SEEDS:
-        for name in ARMS:
-            engine = _train(tokenizer, conversations[name], seed)
-            results[name].add(_evaluate(engine, asked[name]))
-            if name == "full":
-                results["untaught"].add(_evaluate(engine, asked["short"]))
-            print(f"    seed {seed}, {name}: {results[name].rates[-1]:.3f}, {results[name].tokens[-1]:.0f} tokens", flush=True)
+    for seed, name in itertools.product(SEEDS, ARMS):
+        found = _rollouts(tokenizer, conversations[name], name, seed, asked, deadline)
+        for measured, rollouts in found.items():
+            results[measured].add(rollouts)
+        print(f"    seed {seed}, {name}: {results[name].rates[-1]:.3f}, {results[name].tokens[-1]:.0f} tokens", flush=True)
     figures = {f"context_success_{name}": statistics.fmean(result.rates) for name, result in results.items()}
     figures |= {f"context_tokens_{name}": statistics.fmean(results[name].tokens) for name in ARMS}
     for name, base in BASES.items():
@@ -129,15 +132,15 @@ class _Result:
     rates: list[float] = field(default_factory=list)
     tokens: list[float] = field(default_factory=list)
 
-    def add(self, found: tuple[pl.DataFrame, float]) -> None:
-        self.means.append(found[0])
-        self.rates.append(float(found[0]["rate"].mean()))  # type: ignore[arg-type]
-        self.tokens.append(found[1])
+    def add(self, rollouts: pl.DataFrame) -> None:
+        self.means.append(task_means(rollouts))
+        self.rates.append(statistics.fmean(self.means[-1]["rate"]))
+        self.tokens.append(statistics.fmean(rollouts["tokens"]))
 
     def rate_of(self, places: set[int]) -> float:
         """Success on the tasks at these places."""
-        rates = [means.filter(pl.col("task_id").is_in([_name(at) for at in places]))["rate"].mean() for means in self.means]
-        return statistics.fmean(float(rate) for rate in rates)  # type: ignore[arg-type]
+        names = [_name(at) for at in places]
+        return statistics.fmean(rate for means in self.means for rate in means.filter(pl.col("task_id").is_in(names))["rate"])
 
 
 # ---- tasks --------------------------------------------------------------------------------------------------------------------
@@ -190,8 +193,10 @@ def _expert(task: Task) -> Sequence[Message]:
     return expert_messages(WORLDS[task.world], task)
 
 
-def _called(message: Message) -> list[str]:
-    return [call.function.name for call in message.tool_calls]
+def _must_read(task: Task) -> bool:
+    """Whether the plan fails without reading on, also if its answer may say what it has not seen."""
+    blind = play_calls(WORLDS[task.world], task, task.plan.calls, task.plan.answer, {})
+    return not all(holds for name, holds in blind.verdict.checks.items() if name != "grounded_answer")
 
 
 # ---- policies -----------------------------------------------------------------------------------------------------------------
@@ -203,6 +208,26 @@ def _tokenizer(conversations: Sequence[Sequence[Message]]) -> Any:
     return tiny.build_tokenizer(
         [*map(tiny.render, conversations), *tiny.vocabulary_texts([WORLDS[name] for name in TRAINED_WORLDS], ["en"])]
     )
+
+
+def _rollouts(
+    tokenizer: Any,
+    conversations: Sequence[Sequence[Message]],
+    name: str,
+    seed: int,
+    asked: Mapping[str, Sequence[Task]],
+    deadline: Deadline,
+) -> dict[str, pl.DataFrame]:
+    """Rollouts of an arm's policy on the arm's tasks; of `full` on the shortened ones too, as `untaught`."""
+    wanted = {name: asked[name]} | ({"untaught": asked["short"]} if name == "full" else {})
+    files = {measured: KEPT / code_mark() / f"{measured}-{seed}.parquet" for measured in wanted}
+    if not all(file.exists() for file in files.values()):
+        deadline.allows(MINUTES)
+        engine = _train(tokenizer, conversations, seed)
+        for measured, file in files.items():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            replace_atomically(file, _evaluate(engine, wanted[measured]).write_parquet)
+    return {measured: pl.read_parquet(file) for measured, file in files.items()}
 
 
 def _train(tokenizer: Any, conversations: Sequence[Sequence[Message]], seed: int) -> HFEngine:
@@ -223,15 +248,21 @@ def _name(place: int) -> str:
     return f"task-{place:04d}"
 
 
-def _evaluate(engine: HFEngine, tasks: Sequence[Task]) -> tuple[pl.DataFrame, float]:
-    """Success by task, named by its place, and mean tokens of a conversation; greedy."""
+def _evaluate(engine: HFEngine, tasks: Sequence[Task]) -> pl.DataFrame:
+    """A greedy rollout of each task, which is named by its place: columns task_id, outcome, tokens."""
     episodes = [Episode(task, 0, 8) for task in tasks]
     play(engine, episodes, temperature=0.0, seed=0, tools=False)
-    outcomes = [{"task_id": _name(at), "outcome": one.outcome.value} for at, one in enumerate(episodes) if one.outcome is not None]
     if any(one.outcome not in (Outcome.SUCCESS, Outcome.POLICY_FAILURE) for one in episodes):
         raise ValueError(f"a rollout failed: {next(one.failure for one in episodes if one.failure)}")
-    tokens = [sum(len(turn.context_ids) + len(turn.token_ids) for turn in one.turns) for one in episodes]
-    return task_means(pl.DataFrame(outcomes)), statistics.fmean(tokens)
+    rows = [
+        {
+            "task_id": _name(at),
+            "outcome": str(one.outcome),
+            "tokens": sum(len(turn.context_ids) + len(turn.token_ids) for turn in one.turns),
+        }
+        for at, one in enumerate(episodes)
+    ]
+    return pl.DataFrame(rows)
 
 
 # ---- the city -----------------------------------------------------------------------------------------------------------------
