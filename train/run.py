@@ -33,7 +33,7 @@ from storage.files import disk_errors, replace_atomically, sync_dir, sync_file
 from storage.records import Message, Tool, content_id
 from storage.releases.release import ReleasedItem, Setting, load_split
 from storage.store import Store
-from synth.context.tools import CONTEXT_TOOLS
+from synth.context.offered_tools import CONTEXT_TOOLS
 from synth.engines.local.model_folder import check_folder
 from synth.worlds import WORLDS
 from synth.worlds.stored_worlds import register_stored

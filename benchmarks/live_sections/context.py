@@ -35,7 +35,7 @@ from storage.context.settings import PolicyContext
 from storage.files import replace_atomically
 from storage.records import Frame, Message, Outcome, Task
 from synth.blueprints.single_goal import draw_drills
-from synth.context.tools import tools_of
+from synth.context.offered_tools import tools_of
 from synth.conversations.task_in_context import in_context
 from synth.rollouts.episode import Episode, play
 from synth.tasks.context_expert import play_calls

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 
 from storage.context.settings import PolicyContext
-from storage.context.tools import READ_MORE, READ_NOTES, WRITE_NOTE, added_tools
+from storage.context.signatures import READ_MORE, READ_NOTES, WRITE_NOTE, added_tools
 from storage.records import JSON, Task, canonical_json, parse_arguments, plain_json
 from synth.context.marks import add_reminder
 from synth.context.shorten import Shortener

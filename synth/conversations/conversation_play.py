@@ -8,7 +8,7 @@ from functools import lru_cache
 from storage.context.settings import PolicyContext
 from storage.records import JSON, Message, Task, Tool
 from synth.blueprints.blueprint import Blueprint
-from synth.context.tools import tools_of
+from synth.context.offered_tools import tools_of
 from synth.context.view import PolicyView
 from synth.conversations.conversation_judge import ConversationJudge, TurnVerdict
 from synth.roles.world_tools import WorldTools

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from storage.context.settings import PolicyContext
-from storage.context.tools import WRITE_NOTE, added_tools
+from storage.context.signatures import WRITE_NOTE, added_tools
 from storage.errors import BadInput
 from storage.records import CODE_TOOL, Call, Message, Task, content_id
 from synth.clusters.business_clusters import cluster_tools

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
 from storage.records import Cost, Message, Outcome, Rollout, SampledTurn, Task, Tool, content_id
-from synth.context.tools import tools_of
+from synth.context.offered_tools import tools_of
 from synth.context.view import ViewedWorld, open_world
 from synth.conversations.conversation_play import ConversationPlay, blueprint_of
 from synth.engines.base import ChatAnswer, ChatRequest, Engine, EngineFailure, side_by_side

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from storage.errors import BadInput, HeadraceError
 from storage.records import JSON, Message, Task
 from storage.store import Store
-from synth.context.tools import tools_of
+from synth.context.offered_tools import tools_of
 from synth.engines.base import ChatAnswer
 from synth.rollouts.episode import MAX_TURNS, Episode, world_of
 from synth.worlds.stored_worlds import register_stored

@@ -15,7 +15,7 @@ from storage.errors import BadInput
 from storage.records import Call, Fact, Frame, FunctionCall, Message, Outcome, Success, Task, Tool, ToolCall
 from synth.clusters.business_clusters import cluster_tools
 from synth.context.marks import without_reminder
-from synth.context.tools import tools_of
+from synth.context.offered_tools import tools_of
 from synth.context.view import open_world
 from synth.conversations.conversation_play import blueprint_of, run_conversation
 from synth.conversations.expert import expert_trajectory

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from storage.context.tools import FUNCTIONS
+from storage.context.signatures import FUNCTIONS
 from storage.records import Task, Tool
 from synth.worlds.base import World
 
