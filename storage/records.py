@@ -18,6 +18,8 @@ from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from storage.context.settings import PolicyContext
+
 JSON = Any
 """A value that `json.dumps` takes."""
 
@@ -232,6 +234,8 @@ class Task(Record):
     conversation: dict[str, JSON] | None = None
     """The blueprint of a conversation in which the user goes on after the opening; None: the user says nothing more. Then intent, slots and
     leaf are those of its first goal with calls, and `success` is that of the end state."""
+    context: PolicyContext | None = None
+    """How the policy sees the world; None: as it is."""
 
 
 # ---- outcomes ----------------------------------------------------------------------------------------------------------

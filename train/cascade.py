@@ -143,7 +143,8 @@ class Cascade:
         return [item for name, chats in self.chats.items() for item in store_chats(self.store, name, getattr(chats, use))]
 
     def synthesised(self, count: int) -> list[ReleaseItem]:
-        """Accepted conversations; where they are too few, also siblings of them, made as experts are."""
+        """Accepted conversations; where they are too few, also siblings of them, made as experts are. With a context, siblings alone: the
+        accepted conversations were held without it."""
         config = self.config
         accepted = synthesised_conversations(
             self.store,
@@ -151,7 +152,7 @@ class Cascade:
             language=config.language,
             max_difficulty=config.max_difficulty,
             max_tokens=self.window,
-            count=count,
+            count=0 if config.context.is_on else count,
         )
         courses = [source for source in self.prober.sources["seed"] if source.conversation is not None]
         if count and not accepted and not courses:

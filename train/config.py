@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from filters.certainty.certainty import DrawsConfig
 from filters.certainty.route import RouteConfig
+from storage.context.settings import PolicyContext
 from storage.errors import BadInput
 from storage.records import Language
 from synth.engines.budget import AskingConfig
@@ -97,6 +98,11 @@ class CascadeConfig(BaseModel):
         "they are too few. The others are experts of single tasks.",
     )
     experts: ExpertsConfig = Field(default_factory=ExpertsConfig, description="Who makes the experts, and what that may cost.")
+    context: PolicyContext = Field(
+        default_factory=PolicyContext,
+        description="How every task shows its world to the policy: in experts, probes, RL and evaluations alike. With any of it, the seed "
+        "split has siblings of accepted conversations, made in the same context, in place of these.",
+    )
     probe_tasks: int = Field(480, ge=1, description="Tasks on which certainty is measured.")
     draws: DrawsConfig = Field(default_factory=DrawsConfig, description="How often each of these tasks is rolled out.")
     eval_tasks: int = Field(240, ge=1, description="Held-out tasks of known needs (eval_in), on which policies are measured and gated.")

@@ -33,6 +33,7 @@ from storage.files import disk_errors, replace_atomically, sync_dir, sync_file
 from storage.records import Message, Tool, content_id
 from storage.releases.release import ReleasedItem, Setting, load_split
 from storage.store import Store
+from synth.context.offered_tools import CONTEXT_TOOLS
 from synth.engines.local.model_folder import check_folder
 from synth.worlds import WORLDS
 from synth.worlds.stored_worlds import register_stored
@@ -237,7 +238,7 @@ def _talks(spec: StageSpec, items: Sequence[ReleasedItem]) -> list[tuple[Sequenc
 
 def _prompt_tools(setting: Setting) -> list[Tool]:
     """The tools that the conversation's prompt listed."""
-    by_name = {tool.name: tool for tool in WORLDS[setting.world].tools} if setting.world in WORLDS else {}
+    by_name = CONTEXT_TOOLS | ({tool.name: tool for tool in WORLDS[setting.world].tools} if setting.world in WORLDS else {})
     return [by_name[name] for name in setting.tools if name in by_name]
 
 

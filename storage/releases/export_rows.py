@@ -22,6 +22,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from storage.context.signatures import FUNCTIONS
 from storage.errors import HeadraceError
 from storage.records import JSON, Message, canonical_json, parse_arguments
 from storage.releases.release import RELEASED_AT_SQL, ReleasedItem
@@ -135,9 +136,10 @@ def offered_tools(item: ReleasedItem, tools: Signatures) -> list[dict[str, JSON]
         HeadraceError: a signature is not in the store.
     """
     world, offered = item.setting.world, item.setting.tools
-    if missing := next((name for name in offered if (world, name) not in tools), None):
+    known = {**{(world, name): {"type": "function", "function": function} for name, function in FUNCTIONS.items()}, **tools}
+    if missing := next((name for name in offered if (world, name) not in known), None):
         raise HeadraceError(f"tool {missing} of world {world} is not in the store's table of tools; run `headrace synthesize` first")
-    return [tools[world, name] for name in offered]
+    return [known[world, name] for name in offered]
 
 
 def has_object_arguments(item: ReleasedItem) -> bool:

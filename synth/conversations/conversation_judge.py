@@ -20,6 +20,8 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from storage.context.settings import PolicyContext
+from storage.context.signatures import NOTE_TOOLS, added_tools
 from storage.records import CODE_TOOL, JSON, Message, Task, ToolCall, is_error, parse_arguments
 from synth.blueprints.blueprint import Blueprint, TurnPlan
 from synth.blueprints.schedule import changing_tools
@@ -52,10 +54,13 @@ class ConversationJudge:
 
     world: the blueprint's.
     expected_changes: the changes of the state that the plan has made by the end of each turn.
+    context: how the policy saw the world; calls of its tools are no calls of the user's business.
     """
 
-    def __init__(self, world: type[World], blueprint: Blueprint) -> None:
-        self._world, self._blueprint = world, blueprint
+    def __init__(self, world: type[World], blueprint: Blueprint, context: PolicyContext | None = None) -> None:
+        self._world, self._blueprint, self._context = world, blueprint, context
+        self._own_words = {CODE_TOOL} if context is None else {CODE_TOOL, *NOTE_TOOLS}
+        self._context_tools = frozenset(added_tools(context))
         self._changing = changing_tools(world)
         self.expected_changes = _expected_changes(blueprint, self._changing)
         self._planned: dict[str, set[int]] = defaultdict(set)
@@ -93,7 +98,8 @@ class ConversationJudge:
     def _goal_task(self, plan: TurnPlan, index: int) -> Task:
         goals, together = self._blueprint.goals, plan.settles or (index,)
         facts = tuple(fact for other in together for fact in goals[other].facts)
-        return goal_task(self._blueprint, goals[index], facts, goals[together[-1]].changes)
+        task = goal_task(self._blueprint, goals[index], facts, goals[together[-1]].changes)
+        return task if self._context is None else task.model_copy(update={"context": self._context})
 
     def _answered_before_a_check(self, turn: int) -> tuple[int, ...]:
         """The goals that a turn answers before the user asks to look again."""
@@ -118,7 +124,7 @@ class ConversationJudge:
             current += message.role == "user"
             if message.role == "assistant" and message.tool_calls:
                 calls = tuple(call for call in message.tool_calls if call.id not in hidden and counts(call))
-                hidden |= {call.id for call in message.tool_calls if call not in calls and call.function.name == CODE_TOOL}
+                hidden |= {call.id for call in message.tool_calls if call not in calls and call.function.name in self._own_words}
                 if calls:
                     kept.append(message if len(calls) == len(message.tool_calls) else message.model_copy(update={"tool_calls": calls}))
             elif message.role != "assistant" or message is messages[-1]:
@@ -147,11 +153,11 @@ class ConversationJudge:
         plan, opened = self._blueprint.turns[turn], self._segment_of(turn)
         if not plan.settles:
             return True
-        steps, cues = _calls_since(messages, opened), self._blueprint.turns[opened].cues
+        steps, cues = _calls_since(messages, opened, self._context_tools), self._blueprint.turns[opened].cues
         is_together = "together" not in cues or any(len({_key(call) for call, _ in step}) > 1 for step in steps)
         if not any(self._blueprint.nodes[n].is_check for step in plan.steps for n in step):
             return is_together
-        earlier = 0 if "double_check" in cues else len(steps) - len(_calls_since(messages, turn))
+        earlier = 0 if "double_check" in cues else len(steps) - len(_calls_since(messages, turn, self._context_tools))
         return is_together and _looked_twice(steps, earlier, self._changing)
 
 
@@ -166,14 +172,14 @@ def _expected_changes(blueprint: Blueprint, changing: frozenset[str]) -> list[di
     return expected
 
 
-def _calls_since(messages: Sequence[Message], turn: int) -> list[list[tuple[ToolCall, str]]]:
-    """The calls of each assistant message from a user turn on, each with its result."""
+def _calls_since(messages: Sequence[Message], turn: int, ignored: Collection[str]) -> list[list[tuple[ToolCall, str]]]:
+    """The calls of each assistant message from a user turn on, each with its result, without those of the tools to ignore."""
     results = {message.tool_call_id: message.content or "" for message in messages if message.role == "tool"}
     current, steps = -1, list[list[tuple[ToolCall, str]]]()
     for message in messages:
         current += message.role == "user"
         if message.tool_calls and current >= turn:
-            steps.append([(call, results.get(call.id, "")) for call in message.tool_calls])
+            steps.append([(call, results.get(call.id, "")) for call in message.tool_calls if call.function.name not in ignored])
     return steps
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
+from storage.context.settings import PolicyContext
 from storage.records import JSON, Message, Task, Tool
 from synth.blueprints.blueprint import Blueprint
+from synth.context.offered_tools import tools_of
+from synth.context.view import PolicyView
 from synth.conversations.conversation_judge import ConversationJudge, TurnVerdict
 from synth.roles.world_tools import WorldTools
 from synth.worlds.base import World
@@ -48,13 +51,19 @@ class ConversationPlay:
 
     verdicts: on the turns so far.
     judge: of its turns.
+
+    Args:
+        context: how the policy sees the world; None: as it is.
     """
 
-    def __init__(self, world: type[World], blueprint: Blueprint) -> None:
+    def __init__(self, world: type[World], blueprint: Blueprint, context: PolicyContext | None = None) -> None:
         self._blueprint = blueprint
         self._world = world(blueprint.world_seed)
-        self._tools = WorldTools(self._world, blueprint)
-        self.judge = ConversationJudge(world, blueprint)
+        self._view = PolicyView(context, self._world.system_prompt) if context is not None else None
+        if self._view is not None:
+            self._view.hear(blueprint.turns[0].text)
+        self._tools = WorldTools(self._world, blueprint, self._view)
+        self.judge = ConversationJudge(world, blueprint, context)
         self.verdicts: list[TurnVerdict] = []
 
     def call(self, message: Message) -> list[Message]:
@@ -72,7 +81,10 @@ class ConversationPlay:
         self.verdicts.append(self.judge.judge_turn(turn, messages, self._world.changes(), self._tools.injected))
         if not self.verdicts[-1].passed or turn + 1 == len(self._blueprint.turns):
             return None
-        return Message(role="user", content=self._blueprint.turns[turn + 1].text)
+        said = self._blueprint.turns[turn + 1].text
+        if self._view is not None:
+            self._view.hear(said)
+        return Message(role="user", content=said)
 
     @property
     def passed(self) -> bool:
@@ -97,13 +109,15 @@ class ConversationPlay:
         self._world.close()
 
 
-def run_conversation(world: type[World], task: Task, act: Act) -> tuple[tuple[Message, ...], ConversationPlay]:
-    """A whole conversation with an assistant, and its verdicts; it also ends where a turn takes more than `MAX_STEPS_PER_TURN` messages."""
-    play, messages = ConversationPlay(world, blueprint_of(task)), list(task.messages)
-    tools = [tool for tool in world.tools if tool.name in task.tools]
+def run_conversation(
+    world: type[World], task: Task, act: Act, *, max_steps: int = MAX_STEPS_PER_TURN
+) -> tuple[tuple[Message, ...], ConversationPlay]:
+    """A whole conversation with an assistant, and its verdicts; it also ends where a turn takes more than `max_steps` messages."""
+    play, messages = ConversationPlay(world, blueprint_of(task), task.context), list(task.messages)
+    tools = tools_of(world, task)
     steps = 0
     try:
-        while steps < MAX_STEPS_PER_TURN:
+        while steps < max_steps:
             answer = act(messages, tools)
             messages.append(answer)
             steps += 1

@@ -6,8 +6,9 @@ from storage.conversation import derive_turns
 from storage.errors import HeadraceError
 from storage.records import CODE_TOOL, Message, Outcome, Task, Trajectory
 from synth.blueprints.diversity import Profile
-from synth.conversations.conversation_play import blueprint_of, run_conversation
-from synth.roles.scripted import TEACHER, ScriptedAssistant
+from synth.conversations.conversation_play import blueprint_of
+from synth.conversations.task_in_context import play_expert
+from synth.roles.scripted import TEACHER
 from synth.roles.simulate import profile, trajectory_id
 from synth.tasks.solver import expert_messages
 from synth.tasks.verify import verify_teacher
@@ -40,8 +41,8 @@ def expert_trajectory(world: type[World], task: Task) -> Trajectory:
 def _play(world: type[World], task: Task) -> tuple[tuple[Message, ...], float, dict[str, bool]]:
     """Messages, reward and checks of the executed plan."""
     if task.conversation is not None:
-        messages, play = run_conversation(world, task, ScriptedAssistant(blueprint_of(task)).act)
-        return messages, play.reward, play.checks
+        played = play_expert(world, task)
+        return played.messages, played.verdict.reward, played.verdict.checks
     messages = tuple(expert_messages(world, task))
     verified = verify_teacher(world, task, messages)
     return messages, verified.reward, verified.checks

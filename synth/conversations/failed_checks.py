@@ -19,6 +19,7 @@ from storage.explanations.store_rows import failed_names
 from storage.records import JSON, Fact, Message, Task, parse_arguments
 from storage.store import Store
 from synth.blueprints.blueprint import Blueprint, Goal
+from synth.context.view import open_world
 from synth.conversations.conversation_play import ConversationPlay
 from synth.roles.observer import Transcript, judge_goal
 from synth.roles.world_tools import WorldTools
@@ -134,7 +135,7 @@ def _replayed(store: Store, row: Mapping[str, Any], messages: Sequence[Message])
 
 def _replay_task(task: Task, messages: Sequence[Message]) -> _Replayed:
     kind = WORLDS[task.world]
-    replayed, world = _Replayed(kind, task.tools), kind(task.world_seed, task.given)
+    replayed, world = _Replayed(kind, task.tools), open_world(kind, task)
     for message in messages[len(task.messages) :]:
         for call in message.tool_calls:
             world.call(call.function.name, call.function.arguments)
@@ -146,7 +147,7 @@ def _replay_task(task: Task, messages: Sequence[Message]) -> _Replayed:
 def _replay_turns(task: Task, messages: Sequence[Message]) -> _Replayed:
     """A rollout of a task whose user goes on, turn by turn."""
     blueprint, kind = Blueprint.model_validate(task.conversation), WORLDS[task.world]
-    replayed, play = _Replayed(kind, task.tools), ConversationPlay(kind, blueprint)
+    replayed, play = _Replayed(kind, task.tools), ConversationPlay(kind, blueprint, task.context)
     for place, message in enumerate(messages):
         if message.role != "assistant":
             continue

@@ -12,15 +12,19 @@ from collections.abc import Mapping, Sequence
 from storage.conversation import call_status
 from storage.records import JSON, Message, ToolCall, canonical_json, parse_arguments
 from synth.blueprints.blueprint import Blueprint, Node, Perturbation
+from synth.context.view import PolicyView
 from synth.roles.base import ToolsFailed
 from synth.worlds.base import World
 
 
 class WorldTools:
-    """Executes the calls of one conversation in its world. injected: ids of the calls whose result was replaced."""
+    """Executes the calls of one conversation in its world. injected: ids of the calls whose result was replaced.
 
-    def __init__(self, world: World, blueprint: Blueprint) -> None:
-        self.world = world
+    view: through which the policy sees the results; None: as they are.
+    """
+
+    def __init__(self, world: World, blueprint: Blueprint, view: PolicyView | None = None) -> None:
+        self.world, self._view = world, view
         self._offered = frozenset(blueprint.tools)
         self._faults = _planned_perturbations(blueprint.nodes, blueprint.perturbations, "error")
         self._noise = {
@@ -35,6 +39,14 @@ class WorldTools:
         Raises:
             ToolsFailed: the world or its sandbox failed.
         """
+        if self._view is None:
+            return self._run(call)
+        if self._view.answers(call.function.name):
+            return _result(call, self._view.answer(call.function.name, call.function.arguments))
+        return _result(call, self._view.show(call.function.name, self._run(call).content or ""))
+
+    def _run(self, call: ToolCall) -> Message:
+        """The result of a call of the world's tools, before the policy sees it."""
         name, arguments = call.function.name, parse_arguments(call.function.arguments)
         if name not in self._offered:
             return _result(call, canonical_json({"error": "no such tool"}))

@@ -20,6 +20,8 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
 from storage.records import Cost, Message, Outcome, Rollout, SampledTurn, Task, Tool, content_id
+from synth.context.offered_tools import tools_of
+from synth.context.view import ViewedWorld, open_world
 from synth.conversations.conversation_play import ConversationPlay, blueprint_of
 from synth.engines.base import ChatAnswer, ChatRequest, Engine, EngineFailure, side_by_side
 from synth.engines.local.call_texts import is_broken_call
@@ -103,7 +105,7 @@ class Episode:
     failure: str = ""
     is_unanswered: bool = False
     is_lost: bool = False
-    _world: World | None = None
+    _world: World | ViewedWorld | None = None
     _dialogue: ConversationPlay | None = None
     _turn_steps: int = 0
     """Answers since the user spoke last."""
@@ -155,7 +157,7 @@ class Episode:
             self.messages += results
             return results
         if self._world is None:
-            self._world = self._kind()(self.task.world_seed, self.task.given)
+            self._world = open_world(self._kind(), self.task)
         results = [
             Message(role="tool", tool_call_id=call.id, content=self._world.call(call.function.name, call.function.arguments).content)
             for call in message.tool_calls
@@ -185,7 +187,7 @@ class Episode:
 
     def _play(self) -> ConversationPlay:
         if self._dialogue is None:
-            self._dialogue = ConversationPlay(self._kind(), blueprint_of(self.task))
+            self._dialogue = ConversationPlay(self._kind(), blueprint_of(self.task), self.task.context)
         return self._dialogue
 
     def _end_turn(self) -> list[Message] | None:
@@ -358,15 +360,3 @@ def world_of(task: Task) -> type[World]:
     if task.world not in WORLDS:
         raise LookupError("it is gone")
     return WORLDS[task.world]
-
-
-def tools_of(world: type[World], task: Task) -> tuple[Tool, ...]:
-    """The tools that a task offers, of its world.
-
-    Raises:
-        LookupError: one of them is gone.
-    """
-    by_name = {tool.name: tool for tool in world.tools}
-    if missing := [name for name in task.tools if name not in by_name]:
-        raise LookupError(f"it has no tool {missing[0]} any more")
-    return tuple(by_name[name] for name in task.tools)

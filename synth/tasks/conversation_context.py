@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from storage.records import JSON, leaves, parse_arguments
+from synth.context.marks import is_mark
 from synth.tasks.grounding import Sources
 from synth.text.claims import Number, dates_in, has_word, minutes_in, normalise, numbers_in
 from synth.worlds.base import World
@@ -40,7 +41,9 @@ class ConversationContext:
     def observed(self) -> set[str]:
         """Every value in the results, normalised."""
         values = (value for text in self.results for _, value in leaves(parse_arguments(text) or {}))
-        return {normalise(str(value)) for value in values if value is not None and not isinstance(value, bool)} - {""}
+        return {normalise(str(value)) for value in values if value is not None and not isinstance(value, bool) and not is_mark(value)} - {
+            ""
+        }
 
     def sources(self, world: type[World], system: Sequence[str]) -> Sources:
         return Sources(world, self.texts, self.results, (*self.requests, *self.computed, *system), self.forms)

@@ -23,6 +23,7 @@ from typing import NamedTuple
 from unicodedata import normalize
 
 from storage.records import JSON
+from synth.context.marks import full_length, is_mark, without_marks
 from synth.text.claims import Claims, NameIndex, Number, has_word, normalise, read_claims
 from synth.text.datetimes import Datetimes, datetimes_in, weekday_of
 from synth.text.number_words import MAY_CLAIM, WORDED_MARK, words_to_digits
@@ -193,7 +194,7 @@ def _figures_in_result(world: type[World], text: str) -> ShownFigures:
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, (dict, list)):
-        return _figures_in_text(normalise(text))
+        return _figures_in_text(normalise(without_marks(text)))
     reader = _ResultReader(world.units)
     reader.collect(value, "")
     numbers = {number: tuple(units) for number, units in reader.numbers.items()}
@@ -216,12 +217,13 @@ class _ResultReader:
             for key, each in value.items():
                 self.collect(each, key)
         elif isinstance(value, list):
-            self.lengths.add(len(value))
+            self.lengths.add(full_length(value))
             for each in value:
                 self.collect(each, name)
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
             self.numbers.setdefault(float(value), set()).add(units_of_field(name, self.units.get(name)))
-        elif isinstance(value, str) and not _ID.fullmatch(value) and MAY_CLAIM.search(value):
+        elif isinstance(value, str) and not is_mark(value) and not _ID.fullmatch(value) and MAY_CLAIM.search(value):
+            value = without_marks(value)
             field_units = units_of_field(name, self.units.get(name))
             if field_units and field_units[0][0] == LABEL:
                 return

@@ -40,6 +40,7 @@ from storage.records import (
     ToolCall,
     content_id,
 )
+from synth.tasks.context_expert import play_plan
 from synth.tasks.difficulty import difficulty
 from synth.tasks.exploits import ALWAYS_REFUSE, exploits
 from synth.tasks.verify import Verdict, judge
@@ -92,7 +93,9 @@ def execute(world: World, opening: Sequence[Message], calls: Iterable[Call], ans
 
 
 def expert_messages(world: type[World], task: Task) -> list[Message]:
-    """The executed expert plan as a conversation, opening included."""
+    """The executed expert plan as a conversation, opening included; in the task's context, with what has to be read on."""
+    if task.context is not None:
+        return list(play_plan(world, task).messages)
     return list(execute(world(task.world_seed, task.given), task.messages, task.plan.calls, task.plan.answer).messages)
 
 

@@ -21,6 +21,9 @@ for 1.5 km). A point in time may combine a day and a time of day that the user s
 Output of the policy's own program (`run_python`) is a source of numbers, times and dates that the program does not spell out, and of
 nothing else (`synth/tasks/code_output.py`). A rival is allowed if another fact or a number of the request has its value.
 
+Of a task with a context (`Task.context`) the results are what the policy was shown: what a mark hides is no source until `read_more` shows
+it, notes and reminders never are one, and of a mark only the total counts.
+
 `judge` trusts the recorded observations (the caller ran the world itself); `verify` replays every call in a fresh world first;
 `verify_teacher` also requires the plan to be covered. `synth/tasks/reward.py` computes R. Style is not judged here.
 Source: definitions P2 and P8 (STAgent's veto).
@@ -37,7 +40,10 @@ from functools import lru_cache
 from itertools import islice, takewhile
 from typing import Any
 
+from storage.context.signatures import NOTE_TOOLS
 from storage.records import CODE_TOOL, JSON, Fact, Message, RefusalReason, Task, canonical_json, is_error, leaves, parse_arguments
+from synth.context.marks import without_marks, without_reminder
+from synth.context.view import open_world
 from synth.tasks.code_output import computed_figures
 from synth.tasks.conversation_context import ConversationContext, minute_of
 from synth.tasks.grounding import is_grounded, stated_claims
@@ -205,28 +211,32 @@ def _check_calls(task: Task, messages: Sequence[Message], rules: _Rules, context
     call_checks, offered = _CallChecks(), set(task.tools)
     has_changed = False
     programs: dict[str | None, str] = {}
+    notes: set[str | None] = set()
     for place, message in enumerate(messages):
+        content = message.content or "" if task.context is None else without_reminder(message.content or "")
         if message.role == "user":
             context.requests.append(normalise(message.content or ""))
             context.texts.append(context.requests[-1])
         elif message.role == "tool" and message.tool_call_id in programs:
-            context.computed.append(computed_figures(message.content or "", programs[message.tool_call_id]))
+            context.computed.append(computed_figures(without_marks(content), programs[message.tool_call_id]))
             context.texts.append(context.computed[-1])
-        elif message.role == "tool":
-            text = normalise(message.content or "")
+        elif message.role == "tool" and message.tool_call_id not in notes:
+            text = normalise(content if task.context is None else without_marks(content))
             context.texts.append(text)
-            context.results.append(message.content or "")
+            context.results.append(content)
             if not has_changed:
                 call_checks.shown_in_time.append(text)
         elif message.role == "assistant" and message.tool_calls:
             results = _results_after(messages, place)
-            programs = {}
+            programs, notes = {}, set()
             for call in message.tool_calls:
                 name, arguments = call.function.name, parse_arguments(call.function.arguments)
                 call_checks.known_tools &= name in offered
                 call_checks.well_formed &= arguments is not None
                 if name == CODE_TOOL:
                     programs[call.id] = str((arguments or {}).get("code", ""))
+                if task.context is not None and name in NOTE_TOOLS:
+                    notes.add(call.id)
                 if arguments is not None:
                     call_checks.grounded_arguments &= _are_grounded(arguments, rules.grounded.get(name, {}), context)
                 has_failed = is_error(results.get(call.id, _NO_RESULT))
@@ -341,7 +351,7 @@ def _states(answer: str, claims: Claims, value: str) -> bool:
 
 def _replay(kind: type[World], task: Task, messages: Sequence[Message]) -> tuple[dict[str, JSON], bool]:
     """The changes of a replay in a fresh world, and whether opening and observations equal the recorded ones."""
-    world = kind(task.world_seed, task.given)
+    world = open_world(kind, task)
     is_faithful = tuple(messages[: len(task.messages)]) == task.messages
     pending: dict[str, str] = {}
     for message in messages[len(task.messages) :]:

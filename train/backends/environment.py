@@ -22,8 +22,9 @@ from pydantic import ValidationError
 from storage.errors import BadInput, HeadraceError
 from storage.records import JSON, Message, Task
 from storage.store import Store
+from synth.context.offered_tools import tools_of
 from synth.engines.base import ChatAnswer
-from synth.rollouts.episode import MAX_TURNS, Episode, tools_of, world_of
+from synth.rollouts.episode import MAX_TURNS, Episode, world_of
 from synth.worlds.stored_worlds import register_stored
 from train.rl.rewards import AGGREGATES, SCORERS, score_episodes
 from train.spec import AggregateName, ScorerName

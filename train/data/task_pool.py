@@ -19,10 +19,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+from storage.context.settings import PolicyContext
 from storage.errors import BadInput, HeadraceError
 from storage.records import Division, Frame, Language, Task, content_id
 from storage.store import Store
 from synth.conversations.conversation_task import conversation_frame, conversation_sibling, goal_frames
+from synth.conversations.task_in_context import in_context, without_context
 from synth.tasks.needs import individual_slots, need
 from synth.tasks.solver import NotAdmitted, sibling
 from synth.worlds import WORLDS
@@ -55,7 +57,7 @@ class Source:
     @classmethod
     def of(cls, task: Task) -> Source:
         frame = Frame(world=task.world, intent=task.intent, slots=task.slots)
-        conversation = task if task.conversation is not None else None
+        conversation = without_context(task) if task.conversation is not None else None
         return cls(frame, task.division, task.difficulty, task.query_id, task.blueprint_id, conversation)
 
     def __hash__(self) -> int:
@@ -70,13 +72,14 @@ def sources(store: Store, *, worlds: Sequence[str], max_difficulty: int) -> list
     """Frames of admitted tasks in these worlds up to a difficulty, in a fixed order; a frame of both origins counts as a query's.
 
     A held-out frame is left out if a seed or probe frame, of any difficulty, has the same need.
-    The siblings that the cascade adds to the store are left out: their slots differ from those of their frame. So the result does not
-    depend on the progress of a cascade.
+    The siblings that the cascade adds to the store are left out: their slots differ from those of their frame, or they have a context. So
+    the result does not depend on the progress of a cascade.
     """
     rows = store.query(
         """SELECT frame_id, world, intent, json_extract(spec, '$.slots')::VARCHAR AS slots, division, difficulty, query_id, blueprint_id,
              CASE WHEN json_type(spec, '$.conversation') = 'OBJECT' THEN spec END AS conversation
-           FROM tasks WHERE list_contains(?, world) ORDER BY frame_id, query_id NULLS LAST, blueprint_id, difficulty""",
+           FROM tasks WHERE list_contains(?, world) AND coalesce(json_type(spec, '$.context'), 'NULL') = 'NULL'
+           ORDER BY frame_id, query_id NULLS LAST, blueprint_id, difficulty""",
         [list(worlds)],
     )
     by_frame: dict[str, Source] = {}
@@ -122,27 +125,42 @@ def check_tasks(store: Store, *, worlds: Sequence[str], max_difficulty: int) -> 
 
 
 def draw(
-    pool: Sequence[Source], count: int, *, use: Use, language: Language, first_index: int = FIRST_INDEX, fewest: int | None = None
+    pool: Sequence[Source],
+    count: int,
+    *,
+    use: Use,
+    language: Language,
+    first_index: int = FIRST_INDEX,
+    fewest: int | None = None,
+    context: PolicyContext | None = None,
 ) -> list[Task]:
     """`count` distinct tasks from the kinds of sources in turn (`_TURNS`).
 
     fewest: smallest number of tasks that is accepted if the pool cannot give `count`; None: `count`.
-    A process that measures several policies draws the same tasks for each: the latest draws are kept.
+    context: how the policy sees them; None: as they are. A process that measures several policies draws the same tasks for each: the latest
+    draws are kept.
 
     Raises:
         HeadraceError: the pool gives too few.
     """
     worlds = tuple(WORLDS[name] for name in sorted({source.frame.world for source in pool}))
-    return list(_draw(tuple(pool), worlds, count, use, language, first_index, count if fewest is None else fewest))
+    return list(_draw(tuple(pool), worlds, count, use, language, first_index, count if fewest is None else fewest, context))
 
 
 @lru_cache(maxsize=8)
 def _draw(
-    pool: tuple[Source, ...], _: tuple[type[World], ...], count: int, use: Use, language: Language, first_index: int, fewest: int
+    pool: tuple[Source, ...],
+    _: tuple[type[World], ...],
+    count: int,
+    use: Use,
+    language: Language,
+    first_index: int,
+    fewest: int,
+    context: PolicyContext | None,
 ) -> tuple[Task, ...]:
     """See `draw`. The worlds are part of the key, because another world may be registered under the same name."""
     kinds = {kind: [source for source in pool if source.kind == kind] for kind in dict.fromkeys(_TURNS)}
-    streams = {kind: _siblings(of_kind, use, language, first_index) for kind, of_kind in kinds.items() if of_kind}
+    streams = {kind: _siblings(of_kind, use, language, first_index, context) for kind, of_kind in kinds.items() if of_kind}
     if not streams and fewest == 0:
         return ()
     if not streams:
@@ -166,8 +184,9 @@ def shown_hash(task: Task) -> str:
     return content_id("shown", [message.to_openai() for message in task.messages], task.plan.model_dump(mode="json"))
 
 
-def fresh(origin: Source, index: int, *, language: Language, use: Use) -> Task:
-    """Sibling `index` of a source for this use, with its division, query and blueprint; in the world's own language if it has no other.
+def fresh(origin: Source, index: int, *, language: Language, use: Use, context: PolicyContext | None = None) -> Task:
+    """Sibling `index` of a source for this use, with its division, query and blueprint; in the world's own language if it has no other,
+    and in a context, if one is given.
 
     Raises:
         NotAdmitted: no seed gave a task, or the task is set aside for another use.
@@ -189,7 +208,7 @@ def fresh(origin: Source, index: int, *, language: Language, use: Use) -> Task:
         )
     if is_for_evaluation(task) not in (None, use != "train"):
         raise NotAdmitted("set_aside", "what it shows is kept for another use")
-    return task
+    return task if context is None else in_context(world, task, context)
 
 
 def is_for_evaluation(task: Task) -> bool | None:
@@ -202,7 +221,7 @@ def is_for_evaluation(task: Task) -> bool | None:
     return int(shown_hash(task)[-8:], 16) % 4 == 3
 
 
-def _siblings(pool: Sequence[Source], use: Use, language: Language, first_index: int) -> Iterator[Task]:
+def _siblings(pool: Sequence[Source], use: Use, language: Language, first_index: int, context: PolicyContext | None) -> Iterator[Task]:
     """Siblings of the pool's sources in turn, index by index; a source that fails `_MISSES` times in a row is dropped."""
     misses = [0] * len(pool)
     for index in itertools.count(first_index):
@@ -212,7 +231,7 @@ def _siblings(pool: Sequence[Source], use: Use, language: Language, first_index:
         for position in alive:
             source = pool[position]
             try:
-                task = fresh(source, index, language=language, use=use)
+                task = fresh(source, index, language=language, use=use, context=context)
             except NotAdmitted:
                 misses[position] += 1
                 continue

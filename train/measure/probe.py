@@ -121,7 +121,7 @@ class Prober:
 
     def draw(self, pool: Sequence[Source], count: int, use: Use, *, fewest: int | None = None) -> list[Task]:
         """`count` tasks from these sources, written to the store."""
-        tasks = draw(pool, count, use=use, language=self.config.language, fewest=fewest) if count else []
+        tasks = draw(pool, count, use=use, language=self.config.language, fewest=fewest, context=self.config.context) if count else []
         if not tasks:
             return []
         self.commit("tasks", part_id("tasks", [task.id for task in tasks], {}, VERSION), lambda: tasks_frame(tasks))

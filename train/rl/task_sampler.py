@@ -117,4 +117,4 @@ def routed_tasks(store: Store, items: Sequence[ReleasedItem], spec: StageSpec, s
 
 
 def _sibling(parent: Task, index: int, spec: StageSpec) -> Task:
-    return fresh(Source.of(parent), index, language=spec.language, use="train")
+    return fresh(Source.of(parent), index, language=spec.language, use="train", context=parent.context)
