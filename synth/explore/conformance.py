@@ -15,6 +15,7 @@ be the same. What is the same says what the world may be used for.
 | errors_are_marked | results that read like errors are errors, by the server or by `errors` |
 | snapshot_is_faithful | after a restore, state and observations are those of the snapshot, and the same calls go on as before |
 | copies_are_apart | what one copy does is not seen in another |
+| keeps_working | (told only if not) the server fails in the middle of the measurement |
 | hang_is_survived, crash_is_survived | a server that is stopped, or killed, is noticed, and another copy works |
 
 Uses: `synthesis` needs the same observations, and copies that are apart and can be set back; `verification` also the checks on state, and
@@ -117,6 +118,7 @@ class _Measurement:
             raw = server.tools()
             self.tools, self.notes = offered_tools(raw, self.spec)
             hinted = {tool.name for tool in raw if tool.is_read_only}
+            self.said_to_write = {tool.name for tool in raw if tool.is_read_only is False or (tool.is_destructive and not tool.is_read_only)}
             instructions = server.instructions
             self.progress(f"calling its {len(self.tools)} tools")
             first = self._probe(server)
@@ -126,17 +128,7 @@ class _Measurement:
             server.close()
         self._check("starts", True, f"{len(self.tools)} tools, {len(first.calls)} calls tried")
         self._find_error_texts(first)
-        first = self._repeat(first.calls)
-        self._compare_runs(first)
-        effects = self._effects(first)
-        contradicted = sorted(name for name in hinted if effects.get(name))
-        self._classify(effects, hinted, first)
-        self._check_effects(first, contradicted)
-        reads, writes = self._split(first)
-        self._check_hidden(reads, writes)
-        way, reset_ms = self._check_restores(reads, writes)
-        self._check_copies(reads, writes)
-        self._check_failures(reads or first.calls[:1])
+        way, reset_ms = self._try(first, hinted)
         uses = self._uses(way, reset_ms)
         tools = tuple(sorted(self.tools, key=lambda tool: tool.name))
         lock = Lock(
@@ -151,6 +143,26 @@ class _Measurement:
             call_ms=round(statistics.median(self.call_ms), 2) if self.call_ms else 0.0,
         )
         return Measured(self.spec, lock, self.notes)
+
+    def _try(self, first: Run, hinted: set[str]) -> tuple[Restore, float]:
+        """All checks; where the server fails on the way, that is the last one. Returns the way back, and its milliseconds."""
+        way: Restore = "none"
+        reset_ms = 0.0
+        try:
+            first = self._repeat(first.calls)
+            self._compare_runs(first)
+            effects = self._effects(first)
+            contradicted = sorted(name for name in hinted if effects.get(name))
+            self._classify(effects, hinted)
+            self._check_effects(first, contradicted)
+            reads, writes = self._split(first)
+            self._check_hidden(reads, writes)
+            way, reset_ms = self._check_restores(reads, writes)
+            self._check_copies(reads, writes)
+            self._check_failures(reads or first.calls[:1])
+        except ServerFailed as failure:
+            self._check("keeps_working", False, f"it fails in the middle: {str(failure)[:160]}")
+        return way, reset_ms
 
     # ---- starting and probing ---------------------------------------------------------------------------------------------
 
@@ -203,8 +215,7 @@ class _Measurement:
                     records.add(parse_loosely(json.loads(observation.content)), at=f"{tool.name}{round_}")
         self._probe_writes(server, [tool for tool in ordered if tool.changes_state], proposer, run)
         for tool in ordered[:20]:
-            wrong = _wrong_arguments(tool)
-            if wrong is not None:
+            for wrong in _wrong_arguments(tool, run):
                 self._call(server, tool.name, wrong, run)
         return run
 
@@ -328,13 +339,13 @@ class _Measurement:
         self.spec = self.spec.model_copy(update={"state": parts})
         self.notes.append(f"{', '.join(sorted(logs))}: every call changes it, so it is a log and no state (`ignore`)")
 
-    def _classify(self, effects: Mapping[str, bool], hinted: set[str], run: Run) -> None:
+    def _classify(self, effects: Mapping[str, bool], hinted: set[str]) -> None:
         """Whether each tool changes the state: as the spec says, as execution showed, as its hint says, as its name says."""
 
         def changes(tool: LiveTool) -> bool:
             if tool.name in (*self.spec.reads, *self.spec.writes):
                 return tool.name in self.spec.writes
-            if effects.get(tool.name):
+            if effects.get(tool.name) or tool.name in self.said_to_write:
                 return True
             if tool.name in hinted:
                 return False
@@ -537,8 +548,10 @@ class _Measurement:
         self.checks.append(Check(name=name, holds=holds, detail=detail))
 
     def _uses(self, way: Restore, reset_ms: float) -> tuple[Use, ...]:
+        held = {check.name: bool(check.holds) for check in self.checks}
+
         def hold(*names: str) -> bool:
-            return all(check.holds for check in self.checks if check.name in names)
+            return all(held.get(name, False) for name in names) and held.get("keeps_working", True)
 
         uses: list[Use] = []
         if hold("starts", "same_observations", "copies_are_apart", "hang_is_survived", "crash_is_survived") and way != "none":
@@ -587,8 +600,20 @@ def _logs(changed: Sequence[set[str]]) -> set[str]:
     return {name for name in names if len(tops) >= 5 and sum(name in each for each in tops) >= 0.95 * len(tops)}
 
 
-def _wrong_arguments(tool: LiveTool) -> dict[str, JSON] | None:
-    """Arguments of the right types that name nothing; None if the tool takes none."""
+def _wrong_arguments(tool: LiveTool, run: Run) -> list[dict[str, JSON]]:
+    """Arguments of the right types that name nothing; and those of a call that worked, with one that names nothing in each."""
+    wrong = _all_wrong(tool)
+    if wrong is None:
+        return []
+    worked: dict[str, JSON] = next(
+        (json.loads(call[1]) for call, seen in zip(run.calls, run.observations, strict=True) if call[0] == tool.name and not seen.is_error),
+        {},
+    )
+    half_wrong = [{**worked, name: wrong[name]} for name in worked if len(worked) > 1 and isinstance(wrong.get(name), str)]
+    return [wrong, *half_wrong[:3]]
+
+
+def _all_wrong(tool: LiveTool) -> dict[str, JSON] | None:
     wrong: dict[str, JSON] = {}
     for name in tool.parameters.get("required") or ():
         schema = tool.parameters["properties"].get(name, {})

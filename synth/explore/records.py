@@ -84,7 +84,7 @@ class Records:
 
     def _add(self, tree: JSON, at: str, collection: str, key: str | None, parent: Record | None) -> None:
         if isinstance(tree, Mapping):
-            is_collection = bool(tree) and all(isinstance(each, Mapping) for each in tree.values())
+            is_collection = _is_collection(tree)
             record = parent if is_collection else Record(at, key, collection, parent)
             if not is_collection:
                 assert record is not None
@@ -121,6 +121,16 @@ class Records:
             if mark not in self._known:
                 self._known.add(mark)
                 self.names[name].append((value, record))
+
+
+def _is_collection(tree: Mapping[str, JSON]) -> bool:
+    """Whether a mapping holds records: all of its values are mappings, and one of them has a scalar field."""
+    values = list(tree.values())
+    return (
+        bool(values)
+        and all(isinstance(each, Mapping) for each in values)
+        and any(not isinstance(inner, Mapping) for each in values[:20] for inner in each.values())
+    )
 
 
 def words_of(name: str) -> tuple[str, ...]:

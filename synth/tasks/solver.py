@@ -4,6 +4,7 @@ Conditions of admission, for every task:
 
 - the goal does not hold at the start;
 - the executed expert plan passes `verify.judge`;
+- the request determines the plan: every argument is said, looked up by a key, or a default (`determined.py`);
 - doing nothing fails, with an empty text and, if the plan has calls, with the expert's answer;
 - every policy of `exploits.py` has a reward of exactly 0;
 - the plan is minimal: with any one call dropped, the rest fails.
@@ -41,9 +42,10 @@ from storage.records import (
     content_id,
 )
 from synth.tasks.context_expert import play_plan
+from synth.tasks.determined import undetermined
 from synth.tasks.difficulty import difficulty
 from synth.tasks.exploits import ALWAYS_REFUSE, exploits
-from synth.tasks.verify import Verdict, judge
+from synth.tasks.verify import Verdict, judge, slot_forms
 from synth.tasks.wording import render
 from synth.worlds.base import NOTHING, Solution, Unsolvable, World
 
@@ -195,6 +197,8 @@ def check_admission(task: Task, world: World) -> None:
     expert = run(calls, answer)
     if not expert.success:
         raise NotAdmitted("expert_fails", ", ".join(name for name, holds in expert.checks.items() if not holds))
+    if missing := undetermined(kind, task, run_and_restore(calls, answer).messages, slot_forms(kind, task)):
+        raise NotAdmitted("undetermined", f"the request does not say {', '.join(missing[:3])}")
     if run((), "").success or (calls and run((), answer).success):
         raise NotAdmitted("idle_passes")
     for name, exploit_calls, exploit_answer in exploits(kind, task, look):

@@ -127,6 +127,11 @@ def _slot_forms(world: type[World], seed: int, intent: str, slots: str) -> froze
     return frozenset(normalise(form) for form in world(seed).slot_forms(intent, parsed))
 
 
+def slot_forms(world: type[World], task: Task) -> frozenset[str]:
+    """Every spelling in which a call may hold what the task's slots say, normalised."""
+    return _slot_forms(world, task.world_seed if world.has_seeded_names else 0, task.intent, canonical_json(task.slots))
+
+
 @dataclass(slots=True)
 class _CallChecks:
     """Results of one pass over the calls of a conversation.

@@ -21,6 +21,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -40,7 +41,7 @@ ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/tmp", "TMPDIR":
 ENVIRONMENT |= {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1", "TZ": "UTC", "NO_COLOR": "1"}
 NETWORK_FILES = ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl", "/etc/pki")
 TMP_BYTES = 64 * 2**20
-END_S = 5.0
+END_S = 2.0
 FAKETIME = ("/usr/lib/*/faketime/libfaketime.so.1", "/usr/lib/faketime/libfaketime.so.1", "/usr/local/lib/faketime/libfaketime.so.1")
 LIMITED = 'ulimit -c 0; ulimit -f "$1"; ulimit -n 1024; shift; ' + JOIN
 
@@ -77,6 +78,12 @@ def missing_box(spec: LiveSpec) -> str:
 
 
 @cache
+def _spawner(pid: int) -> ThreadPoolExecutor:
+    """The thread in which this process starts boxes."""
+    return ThreadPoolExecutor(1, thread_name_prefix="boxes")
+
+
+@cache
 def faketime() -> str | None:
     """The path of libfaketime; None where it is not installed."""
     return next((str(path) for pattern in FAKETIME for path in Path("/").glob(pattern[1:])), None)
@@ -85,7 +92,7 @@ def faketime() -> str | None:
 class Box:
     """A server's box. `start` gives the pipes of a new copy of the server; the copy before it ends.
 
-    It must be made and used in one thread that outlives it: the kernel ends a box with the thread that made it.
+    The kernel ends a box with the thread that made it (bubblewrap's `--die-with-parent`), so all are made in one thread that stays.
     """
 
     def __init__(self, spec: LiveSpec, command: Sequence[str], folder: Path, variables: Mapping[str, str]) -> None:
@@ -124,6 +131,7 @@ class Box:
         """Ends the copy; says how it had ended if it had (`exit code 3`, `signal 9`), else ''."""
         if self._control is not None:
             with contextlib.suppress(OSError):
+                self._control.settimeout(END_S)
                 self._control.send(b"end")
                 answer = self._control.recv(64).decode().split()
                 if answer[:1] == ["ended"]:
@@ -155,6 +163,7 @@ class Box:
             finally:
                 inner.close()
             self._control = control
+        self._control.settimeout(self._spec.limits.start_s)
         try:
             socket.send_fds(self._control, [b"fork"], [theirs.stdin, theirs.stdout, theirs.stderr])
             answer = self._control.recv(64)
@@ -180,7 +189,8 @@ class Box:
             command = self._docker(words)
         variables = self._variables if self._spec.isolation == "none" else {"PATH": os.environ.get("PATH", ENVIRONMENT["PATH"])}
         try:
-            self._process = subprocess.Popen(
+            started = _spawner(os.getpid()).submit(
+                subprocess.Popen,
                 command,
                 stdin=theirs.stdin,
                 stdout=theirs.stdout,
@@ -190,6 +200,7 @@ class Box:
                 cwd=str(self._folder) if self._spec.isolation == "none" else "/",
                 env={**os.environ, **variables} if self._spec.isolation == "docker" else variables,
             )
+            self._process = started.result()
         except OSError as error:
             self._group.close()
             raise ServerDied(f"{command[0]} cannot be started: {error.strerror}") from error

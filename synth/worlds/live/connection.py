@@ -73,25 +73,6 @@ class Loop:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
 
-    def run(self, work: Awaitable[T], timeout_s: float | None = None) -> T:
-        async def awaited() -> T:
-            return await work
-
-        return asyncio.run_coroutine_threadsafe(awaited(), self.loop).result(timeout_s)
-
-    def do(self, function: Callable[[], T]) -> T:
-        """Calls a function in the thread of the loop."""
-        result: Future[T] = Future()
-
-        def call() -> None:
-            try:
-                result.set_result(function())
-            except BaseException as error:
-                result.set_exception(error)
-
-        self.loop.call_soon_threadsafe(call)
-        return result.result()
-
 
 @cache
 def _loop_of(pid: int) -> Loop:

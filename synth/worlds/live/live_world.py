@@ -95,6 +95,10 @@ class LiveWorld(World):
         example = rng.choice(declared.found.examples)
         return {name: example[name] for name in sorted(slot_names)}
 
+    def slot_forms(self, intent: str, slots: Mapping[str, JSON]) -> frozenset[str]:
+        """None: what a call holds must be in the conversation as it stands."""
+        return frozenset()
+
     def known_names(self) -> Mapping[str, tuple[str, ...]]:
         return {}
 

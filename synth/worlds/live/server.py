@@ -19,6 +19,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from storage.records import JSON
 from synth.sandbox.box import NOBODY, is_orphan, new_name
 from synth.worlds.base import Observation
 from synth.worlds.live.box import INSIDE, Box, missing_box
-from synth.worlds.live.connection import Connection, RawTool, loop
+from synth.worlds.live.connection import Connection, RawTool
 from synth.worlds.live.errors import CannotRestore, ServerFailed, ServerSpoke
 from synth.worlds.live.folder import Contents, copy_in, folder_bytes, read_folder, write_folder
 from synth.worlds.live.live_spec import LiveSpec, Restore
@@ -42,6 +43,7 @@ STATE_TOOL, SNAPSHOT_TOOL, RESTORE_TOOL = "_headrace_state", "_headrace_snapshot
 """Tools of `inside/function_server.py` for the host."""
 PREFIX = "headrace-live"
 SEED, COPY = "{seed}", "{copy}"
+STATE_TRIES, STATE_WAIT_S = 4, 0.05
 Calls = tuple[tuple[str, str], ...]
 """Tool and arguments as JSON text."""
 
@@ -123,8 +125,15 @@ class LiveServer:
         if self.spec.python and not self.spec.state:
             value = json.loads(self._show(STATE_TOOL, self._raw(STATE_TOOL, {})).content)
             return dict(value)
-        contents = self.contents() if any(part.calls is None for part in self.spec.state) else {}
-        return read_state(self.spec.state, contents, self._read, self._parsed)
+        for attempt in range(STATE_TRIES):
+            contents = self.contents() if any(part.calls is None for part in self.spec.state) else {}
+            try:
+                return read_state(self.spec.state, contents, self._read, self._parsed)
+            except ServerSpoke:  # a file may be read while it is being written
+                if attempt == STATE_TRIES - 1:
+                    raise
+                time.sleep(STATE_WAIT_S)
+        raise AssertionError
 
     def contents(self) -> Contents:
         """What the private folder holds now."""
@@ -178,7 +187,7 @@ class LiveServer:
             self._connection.close()
             self._connection = None
         if self._box is not None:
-            loop().do(self._box.close)
+            self._box.close()
             self._box = None
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -207,12 +216,12 @@ class LiveServer:
             self._connection = None
         if not spec.is_remote:
             if self._box is None:
-                self._box = loop().do(lambda: Box(self._ready_spec(), self._command(), self._folder, self._variables()))
+                self._box = Box(self._ready_spec(), self._command(), self._folder, self._variables())
             else:
-                loop().do(self._box.end)
+                self._box.end()
             write_folder(self._folder, contents)
             self._contents = contents
-            where = loop().do(self._box.start)
+            where = self._box.start()
         self._connection = Connection(
             where,  # type: ignore[arg-type]
             start_s=limits.start_s,
@@ -254,7 +263,7 @@ class LiveServer:
             self._connection = None
         if self._box is not None:
             with contextlib.suppress(Exception):
-                how = loop().do(self._box.end)
+                how = self._box.end()
         return type(failure)(f"{failure}{f' ({how})' if how else ''}")
 
     def _filled(self, value: JSON) -> JSON:
@@ -292,7 +301,8 @@ class LiveServer:
         if absent:
             raise BadInput(f"{self.spec.live}: set the environment variable {absent[0]}, which the server needs")
         secrets = {name: os.environ[name] for name in self.spec.secrets}
-        paths = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)} if self.spec.python else {}
+        places = [*self.spec.mounts, *(path for path in sys.path if path)]
+        paths = {"PYTHONPATH": os.pathsep.join(places)} if self.spec.python else {}
         return paths | {name: self._filled(value) for name, value in self.spec.variables.items()} | secrets
 
 

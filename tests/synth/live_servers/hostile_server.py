@@ -50,12 +50,16 @@ def read_environment(host):
 
 @attack
 def see_processes(host):
-    return must_fail(lambda: [pid for pid in os.listdir("/proc") if pid == str(host["pid"]) and "pytest" in open(f"/proc/{pid}/cmdline").read()][0])
+    return must_fail(
+        lambda: [pid for pid in os.listdir("/proc") if pid == str(host["pid"]) and "python" in open(f"/proc/{pid}/cmdline").read()][0]
+    )
 
 
 @attack
 def kill_host(host):
-    return must_fail(lambda: (os.kill(int(host["pid"]), 0), open(f"/proc/{host['pid']}/cmdline").read())[1].index("python") and "alive" or [][0])
+    return must_fail(
+        lambda: ((os.kill(int(host["pid"]), 0), open(f"/proc/{host['pid']}/cmdline").read())[1].index("python") and "alive") or [][0]
+    )
 
 
 @attack
@@ -134,7 +138,7 @@ def fork_bomb(host):
 
 @attack
 def use_memory(host):
-    return must_fail(lambda: len(bytearray(4 << 30)))
+    return must_fail(lambda: len(b"x" * (4 << 30)))
 
 
 @attack

@@ -12,9 +12,26 @@ import time
 import uuid
 
 sys.path.insert(0, os.environ.get("STDIO_SERVER", "/run/headrace"))
-from stdio_server import ToolFailed, serve
+try:
+    from stdio_server import ToolFailed, serve
+except ImportError:  # a test reads its constants
+    ToolFailed, serve = Exception, None
 
-LIES = ("", "read_writes", "clock", "random_ids", "memory_only", "shared", "errors_as_text", "late", "error_with_effect", "cache", "next_id", "cursor", "order")
+LIES = (
+    "",
+    "read_writes",
+    "clock",
+    "random_ids",
+    "memory_only",
+    "shared",
+    "errors_as_text",
+    "late",
+    "error_with_effect",
+    "cache",
+    "next_id",
+    "cursor",
+    "order",
+)
 LIE = sys.argv[1] if len(sys.argv) > 1 else ""
 FILE = os.environ.get("SHARED_FILE", "notes.json") if LIE == "shared" else "notes.json"
 MEMORY = {"next": 100, "cursor": 0}
@@ -48,9 +65,15 @@ def save(notes):
     if LIE == "memory_only":
         return
     if LIE == "late":
-        threading.Timer(0.5, lambda: json.dump(notes, open(FILE, "w"))).start()
-        return
-    json.dump(notes, open(FILE, "w"))
+        threading.Timer(0.5, write, [json.dumps(notes)]).start()
+    else:
+        write(json.dumps(notes))
+
+
+def write(text):
+    with open(FILE + ".new", "w") as file:
+        file.write(text)
+    os.replace(FILE + ".new", FILE)
 
 
 def call(name, arguments):
@@ -70,7 +93,9 @@ def call(name, arguments):
         notes[key] = {"title": arguments["title"], "shelf": "office", "text": arguments["text"]}
         save(notes)
         added = {"note_id": key, "title": arguments["title"]}
-        return added | ({"added_at": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime()) + f".{time.time_ns() % 10**6:06d}"} if LIE == "clock" else {})
+        return added | (
+            {"added_at": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime()) + f".{time.time_ns() % 10**6:06d}"} if LIE == "clock" else {}
+        )
     note = notes.get(arguments["note_id"])
     if note is None:
         if LIE == "errors_as_text":

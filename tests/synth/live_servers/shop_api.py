@@ -5,7 +5,11 @@ import os
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 FILE = "items.json"
-ITEMS = {"i1": {"name": "mug", "price": 7, "stock": 3}, "i2": {"name": "kettle", "price": 35, "stock": 1}, "i3": {"name": "scale", "price": 22, "stock": 9}}
+ITEMS = {
+    "i1": {"name": "mug", "price": 7, "stock": 3},
+    "i2": {"name": "kettle", "price": 35, "stock": 1},
+    "i3": {"name": "scale", "price": 22, "stock": 9},
+}
 
 _ID = {"name": "item_id", "in": "path", "required": True, "schema": {"type": "string"}}
 _BODY = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Price"}}}, "required": True}
@@ -25,7 +29,9 @@ DESCRIPTION = {
         },
     },
     "components": {
-        "schemas": {"Price": {"type": "object", "properties": {"price": {"type": "integer", "minimum": 1, "maximum": 90}}, "required": ["price"]}}
+        "schemas": {
+            "Price": {"type": "object", "properties": {"price": {"type": "integer", "minimum": 1, "maximum": 90}}, "required": ["price"]}
+        }
     },
 }
 

@@ -23,7 +23,7 @@ def notes_spec(lie: str = "", **changed: object) -> LiveSpec:
 
 def hostile_spec(**changed: object) -> LiveSpec:
     raw: dict[str, object] = {"live": "hostile", "command": [sys.executable, str(HERE / "hostile_server.py")], "state": [{"files": "**"}]}
-    raw |= {"limits": {"call_s": 4, "memory_mib": 256, "disk_mib": 64, "processes": 64}, **changed}
+    raw |= {"limits": {"call_s": 4, "memory_mib": 1024, "disk_mib": 64, "processes": 64}, **changed}
     return parse_live_spec(raw, "hostile")
 
 
