@@ -22,7 +22,7 @@ from synth.worlds.base import Intent, Observation, World
 
 
 class CaseWorld(World):
-    """The world of a case; `world_of_case` makes the class. `handle`: of the open state in the child process, None before the first call."""
+    """The world of a case; `world_of_case` makes the class. handle: of the open state in the child, None before the first call."""
 
     version = 1
     intents: ClassVar[Mapping[str, Intent]] = {}

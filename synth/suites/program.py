@@ -228,7 +228,8 @@ def _constants(path: Path) -> dict[str, str]:
     texts = {}
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            constant = node.value.func.value if isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute) else node.value
+            value = node.value
+            constant = value.func.value if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) else value
             if isinstance(constant, ast.Constant) and isinstance(constant.value, str):
                 texts[node.targets[0].id] = constant.value.strip()
     return texts

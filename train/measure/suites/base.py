@@ -1,7 +1,7 @@
 """The interface of suites: cases, a conversation in one, and the two verdicts on it.
 
-One idea: somebody else's benchmark is measured as it stands. Its tasks, its state and its checker come from its own package, and our verdict
-stands beside its checker's on the same conversation, so that a difference is one of checkers and not of policies.
+One idea: somebody else's benchmark is measured as it stands. Tasks, state and checker come from its own package, and our verdict stands
+beside its checker's on the same conversation, so that a difference is one of checkers and not of policies.
 
 What it does not do: play (`play.py`), count (`figures.py`), or say which suites there are (`named.py`).
 """

@@ -1,8 +1,8 @@
-"""Our verdict on a case that states what its reference changes and what an answer must say: the verifier of all tasks, on a task made of it.
+"""Our verdict on a case that has reference calls and texts that an answer must say: the verifier of all tasks, on a task made of these.
 
-One idea: the reference's calls, executed in a fresh state, give the changes that the task asks for; the facts are those that the suite's
-checker asks for in words. `synth.tasks.verify.judge` then applies as to any task: the same end state, the facts, and the veto on figures and
-names without a source.
+One idea: the reference's calls, executed in a fresh state, give the changes that the task asks for; the facts are what the suite's checker
+asks for in words. `synth.tasks.verify.judge` then applies as to any task: the same end state, the facts, and the veto on figures and names
+without a source.
 
 Two things differ from a task of ours. All that the policy told the user counts as its answer, as a conversation may end with a farewell.
 And the required figures are sources themselves: a suite's tools have no program that adds up, so its totals are computed by the policy.
@@ -38,7 +38,6 @@ class Expected:
     @property
     def is_clean(self) -> bool:
         return not self.errors
-
 
     def without_clock(self, changes: Mapping[str, JSON]) -> dict[str, JSON]:
         return {path: value for path, value in changes.items() if path not in self.volatile}

@@ -10,27 +10,31 @@ from train.measure.suites.base import Reference, SuiteCase
 
 
 class ReplayEngine:
-    """Makes the calls of a reference, a turn's together, and says its answer at the end of each turn. Cases are told by the user's first
-    message; a turn beyond the reference's gets its last answer.
+    """Makes the calls of a reference, and says its answer at the end of each turn. Cases are told by the user's first message; a turn beyond
+    the reference's gets its last answer.
 
     alter: case -> its reference, damaged; as it is by default.
+    together: whether the calls of a turn are made in one message, instead of one each.
     """
 
     name = "scripted:reference"
 
-    def __init__(self, cases: Sequence[SuiteCase], alter: Callable[[SuiteCase], Reference] = lambda case: case.reference) -> None:
-        self._references = {case.said[0]: alter(case) for case in cases}
+    def __init__(
+        self, cases: Sequence[SuiteCase], alter: Callable[[SuiteCase], Reference] = lambda case: case.reference, *, together: bool = False
+    ) -> None:
+        self.references = {case.said[0]: alter(case) for case in cases}
+        self._together = together
 
     def chat(self, requests: Sequence[ChatRequest]) -> list[ChatAnswer]:
         return [self._answer(request.messages) for request in requests]
 
     def _answer(self, messages: Sequence[Message]) -> ChatAnswer:
         places = [place for place, message in enumerate(messages) if message.role == "user"]
-        reference = self._references[messages[places[0]].content or ""]
-        turn, has_called = len(places) - 1, messages[-1].role == "tool"
+        reference = self.references[messages[places[0]].content or ""]
+        turn, made = len(places) - 1, sum(message.role == "tool" for message in messages[places[-1] :])
         calls: Sequence[Call] = reference.calls[turn] if turn < len(reference.calls) else ()
-        if calls and not has_called:
-            functions = [FunctionCall(name=call.tool, arguments=plain_json(call.arguments)) for call in calls]
-            made = tuple(ToolCall(id=f"call_{len(messages)}_{place}", function=function) for place, function in enumerate(functions))
-            return ChatAnswer(Message(role="assistant", tool_calls=made), "tool_calls")
+        if left := calls[made : None if self._together else made + 1]:
+            functions = [FunctionCall(name=call.tool, arguments=plain_json(call.arguments)) for call in left]
+            asked = tuple(ToolCall(id=f"call_{len(messages)}_{place}", function=function) for place, function in enumerate(functions))
+            return ChatAnswer(Message(role="assistant", tool_calls=asked), "tool_calls")
         return ChatAnswer(Message(role="assistant", content=reference.answers[min(turn, len(reference.answers) - 1)]), "stop")
