@@ -45,7 +45,7 @@ def measure(config: Config, policy: str | None) -> dict[str, Any]:
 def measure_on(config: Config, name: str, policy: str | None) -> dict[str, Any]:
     from storage.records import content_id
     from train.measure.suites.measure import measure_suite
-    from train.measure.suites.named import open_suite
+    from train.measure.suites.suite_names import open_suite
     from train.policies import find_policy, open_policy_engine
 
     store, asking = Store(config.store), config.train.engine

@@ -13,7 +13,7 @@ from storage.errors import BadInput
 from storage.records import Language
 from synth.engines.budget import AskingConfig
 from synth.rollouts.episode import MAX_TOKENS
-from synth.suites.questions import SuiteName
+from synth.suites.suite_questions import SuiteName
 from synth.worlds import WorldName
 from train.backends.base import Backend
 from train.backends.cluster import ClusterConfig

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from flows.summaries.summary_tables import Table
     from synth.engines.base import Engine
     from train.config import EngineConfig
-    from train.measure.suites.base import SuiteCase
     from train.measure.suites.figures import Cost, Rate
     from train.measure.suites.measure import Measured
+    from train.measure.suites.suite import SuiteCase
 
 _SHOWN = 20
 """Disagreements that are printed; the store's file has all."""
@@ -42,55 +42,57 @@ def measure_suites(
     options: SuiteOptions,
 ) -> None:
     """Measure a policy on these suites, one after the other, or print what that takes."""
+    from flows.summaries.summary_tables import print_table
+    from storage.store import Store
+    from synth.worlds.stored_worlds import register_stored
+    from train.measure.suites.suite_names import check_names
+
+    check_names(names)
+    if store is not None:
+        register_stored(Store(store))
+    cases = {name: _cases(name, options) for name in dict.fromkeys(names)}
+    if options.dry_run:
+        print_table(_plan(cases, config), out)
+        print_text("nothing was done", style="dim")
+        return
+    _check_writable(options.out_file)
+    name, every = _measure(cases, policy, store, config, options.user)
+    if options.out_file is not None:
+        _write_sessions(options.out_file, every)
+    for measured in every:
+        _print_measured(name, measured)
+
+
+def _measure(
+    cases: dict[str, list[SuiteCase]], policy: str | None, store: Path | None, config: EngineConfig, user: str | None
+) -> tuple[str, list[Measured]]:
+    """The name of the engine, and what each suite says of it."""
     from flows.resolve_policy import open_engine, resolve_policy
     from flows.runtime.progress import report, show_on_console
     from flows.runtime.store_lock import hold_store
-    from flows.summaries.summary_tables import print_table
     from storage.records import content_id
-    from storage.store import Store
-    from synth.worlds.stored_worlds import register_stored
     from train.measure.suites.measure import measure_suite
-    from train.measure.suites.named import check_names, open_suite
+    from train.measure.suites.suite_names import open_suite
 
-    check_names(names)
+    target = resolve_policy(policy, store)
+    every: list[Measured] = []
+    how = {"max_tokens": config.answer_tokens, "in_flight": config.in_flight}
     with contextlib.ExitStack() as stack:
-        if store is not None:
-            register_stored(Store(store))
-        cases = {name: _cases(name, options) for name in dict.fromkeys(names)}
-        if options.dry_run:
-            print_table(_plan(cases, config), out)
-            print_text("nothing was done", style="dim")
-            return
-        _check_writable(options.out_file)
-        target = resolve_policy(policy, store)
-        stack.enter_context(contextlib.nullcontext() if target.store is None else hold_store("evaluate", target.store.root))
+        if target.store is not None:
+            stack.enter_context(hold_store("evaluate", target.store.root))
         run = content_id("run", "suites", target.policy.id)
         engine = stack.enter_context(open_engine(target, config, command="evaluate", run=run))
-        player = None if options.user is None else stack.enter_context(_open_user(options.user, store, config))
-        every = []
-        with show_on_console(out):
-            for name, selected in cases.items():
-                suite = stack.enter_context(open_suite(name, player))
-                measured = measure_suite(
-                    engine,
-                    suite,
-                    selected,
-                    target.policy.id,
-                    store=target.store,
-                    max_tokens=config.answer_tokens,
-                    in_flight=config.in_flight,
-                    progress=report,
-                )
-                every.append(measured)
-        if options.out_file is not None:
-            _write_sessions(options.out_file, every)
-        for measured in every:
-            _print_measured(engine.name, measured)
+        player = None if user is None else stack.enter_context(_open_user(user, store, config))
+        stack.enter_context(show_on_console(out))
+        for name, selected in cases.items():
+            suite = stack.enter_context(open_suite(name, player))
+            every.append(measure_suite(engine, suite, selected, target.policy.id, store=target.store, progress=report, **how))
+        return engine.name, every
 
 
 def _cases(name: str, options: SuiteOptions) -> list[SuiteCase]:
     """The cases to play; says what is missing before an engine starts."""
-    from train.measure.suites.named import open_suite
+    from train.measure.suites.suite_names import open_suite
 
     with open_suite(name) as suite:
         return suite.cases(options.groups, options.limit)

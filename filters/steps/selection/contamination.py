@@ -28,7 +28,7 @@ from filters.step import Context, Setup, WholeStep
 from filters.steps.selection.encode import vectors_of
 from storage.errors import BadInput
 from synth.engines.encoder import Encode, Vectors, encoder
-from synth.suites.questions import SuiteName, suite_questions
+from synth.suites.suite_questions import SuiteName, suite_questions
 from synth.worlds import bfcl_files
 
 BFCL: Literal["bfcl"] = "bfcl"

@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from storage.records import Fact
-from train.measure.suites.base import SuiteCase
 from train.measure.suites.child_suite import ChildEpisode, ChildSuite
 from train.measure.suites.outcome import fact_of
+from train.measure.suites.suite import SuiteCase
 
 _MARKS = re.compile(r"(?:^|\s)\d\.(?=\s|[a-z]|$)\s*")
 _PARTS = re.compile(r"[\n;]|,\s+|:\s+")

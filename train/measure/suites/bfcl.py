@@ -18,7 +18,7 @@ from typing import Any
 from storage.records import Call, Message, Tool, parse_arguments
 from synth.worlds.bfcl_files import ANSWERS, files
 from synth.worlds.bfcl_world import BFCLWorld, Case, cases, judge_conversation
-from train.measure.suites.base import Reference, SuiteCase, Verdicts, in_groups
+from train.measure.suites.suite import Reference, SuiteCase, Verdicts, in_groups
 
 _NUMBERS = itertools.count()
 _UNKNOWN = "no_such_tool()"

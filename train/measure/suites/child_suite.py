@@ -12,8 +12,8 @@ from typing import Any
 from storage.records import Call, Fact, Message, Success, Task, Tool, content_id
 from synth.suites.case_world import CaseWorld, tool_of, world_of_case
 from synth.suites.child import Child
-from train.measure.suites.base import Reference, SuiteCase, Verdicts, in_groups
 from train.measure.suites.outcome import Expected, check_ours, run_reference, task_of
+from train.measure.suites.suite import Reference, SuiteCase, Verdicts, in_groups
 
 
 class ChildSuite:

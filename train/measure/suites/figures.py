@@ -16,8 +16,8 @@ from storage.store import Store, part_id
 from storage.tables import TABLES
 from synth.engines.base import estimated_tokens
 from synth.intervals import wilson
-from train.measure.suites.base import Suite, SuiteCase
 from train.measure.suites.play import MAX_TOKENS, Session
+from train.measure.suites.suite import Suite, SuiteCase
 
 VERSION = 4
 _ANSWER_TOKENS, _RESULT_TOKENS = 60, 150

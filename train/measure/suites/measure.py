@@ -13,10 +13,10 @@ from storage.journal import Journal
 from storage.store import Store
 from synth.engines.base import Engine
 from synth.rollouts.episode import IN_FLIGHT
-from train.measure.suites.base import Suite, SuiteCase
 from train.measure.suites.figures import Accuracy, Disagreement, accuracies, disagreements, measurement_id, save_sessions
 from train.measure.suites.overlap import check_policy_overlap
 from train.measure.suites.play import MAX_TOKENS, Progress, Session, run_cases
+from train.measure.suites.suite import Suite, SuiteCase
 
 FOLDER = "suites"
 """Folder of a store with the conversations, a file (JSON Lines) a suite and policy."""

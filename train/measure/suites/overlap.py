@@ -82,8 +82,8 @@ def _refuse(overlaps: Sequence[Overlap], what: str, suite: str) -> None:
     if overlaps:
         first, count = overlaps[0], len({one.item_id for one in overlaps})
         raise BadInput(
-            f"{what} overlaps suite {suite}: {count} items, such as {first.item_id} ({first.text[:60]!r}); figures would say nothing. "
-            f"Curate with `--held-out {suite}`, and train again"
+            f"{what} overlaps suite {suite}: {count} items, such as {first.item_id} ({first.text[:40]!r}); "
+            f"curate with `--held-out {suite}` and train again"
         )
 
 

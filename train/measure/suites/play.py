@@ -20,7 +20,7 @@ from synth.engines.local.call_texts import is_broken_call
 from synth.roles.base import ToolsFailed
 from synth.rollouts.draws import RETRIES
 from synth.rollouts.episode import IN_FLIGHT, request_seed
-from train.measure.suites.base import Episode, Suite, SuiteCase, Verdicts
+from train.measure.suites.suite import Episode, Suite, SuiteCase, Verdicts
 
 MAX_TOKENS = 1024
 MAX_REPLIES = 30

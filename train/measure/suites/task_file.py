@@ -28,8 +28,8 @@ from synth.tasks.verify import judge
 from synth.text.claims import normalise
 from synth.worlds import WORLDS, WorldName
 from synth.worlds.base import World
-from train.measure.suites.base import Reference, SuiteCase, Verdicts, in_groups
 from train.measure.suites.outcome import check_ours, fact_of, run_reference, task_of
+from train.measure.suites.suite import Reference, SuiteCase, Verdicts, in_groups
 
 _WORLD_NAME: TypeAdapter[str] = TypeAdapter(WorldName)
 

@@ -17,9 +17,9 @@ from typing import Any, Literal
 from storage.records import Fact, Message
 from synth.engines.base import ChatRequest, Engine
 from synth.rollouts.episode import request_seed
-from train.measure.suites.base import SuiteCase
 from train.measure.suites.child_suite import ChildEpisode, ChildSuite
 from train.measure.suites.outcome import fact_of
+from train.measure.suites.suite import SuiteCase
 
 GREETING = "Hi! How can I help you today?"
 """tau2's first message, in its own words."""

@@ -16,10 +16,10 @@ from synth.engines.base import ChatAnswer, ChatRequest, EngineFailure
 from synth.worlds.bfcl_world import CATEGORIES, BFCLWorld, Case
 from tests.storage.conftest import build_sample
 from train.measure.suites import bfcl
-from train.measure.suites.base import SuiteCase
 from train.measure.suites.bfcl import BFCLSuite, check_theirs
 from train.measure.suites.figures import accuracies, disagreements, save_sessions
 from train.measure.suites.play import play_case, run_cases
+from train.measure.suites.suite import SuiteCase
 
 SUITE = BFCLSuite()
 

@@ -10,11 +10,11 @@ from storage.records import Call, Message, Outcome
 from synth.engines.base import ChatAnswer, ChatRequest
 from synth.suites.child import is_installed
 from train.measure.suites.agentdojo import AgentDojoSuite, facts_in
-from train.measure.suites.base import Reference, SuiteCase
 from train.measure.suites.child_suite import ChildSuite
-from train.measure.suites.named import SUITES
 from train.measure.suites.play import Session, run_cases
-from train.measure.suites.scripted import ReplayEngine
+from train.measure.suites.replay import ReplayEngine
+from train.measure.suites.suite import Reference, SuiteCase
+from train.measure.suites.suite_names import SUITES
 from train.measure.suites.tau2 import YES, Tau2Suite
 
 NEEDED = {name: pytest.mark.skipif(not is_installed(name), reason=f"`make suites` installs {name}") for name in SUITES if name != "bfcl"}

@@ -13,10 +13,10 @@ from storage.journal import Journal
 from storage.records import JSON, Message
 from synth.engines.base import ChatAnswer, ChatRequest
 from tests.train.tiny_policies import retail_tasks
-from train.measure.suites.base import Reference, SuiteCase
 from train.measure.suites.figures import disagreements, estimate
 from train.measure.suites.play import Session, run_cases
-from train.measure.suites.scripted import ReplayEngine
+from train.measure.suites.replay import ReplayEngine
+from train.measure.suites.suite import Reference, SuiteCase
 from train.measure.suites.task_file import TaskFileSuite
 
 LOOK_UP: dict[str, JSON] = {

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 from storage.records import Call, FunctionCall, Message, ToolCall, plain_json
 from synth.engines.base import ChatAnswer, ChatRequest
-from train.measure.suites.base import Reference, SuiteCase
+from train.measure.suites.suite import Reference, SuiteCase
 
 
 class ReplayEngine:
-    """Makes the calls of a reference, and says its answer at the end of each turn. Cases are told by the user's first message; a turn beyond
-    the reference's gets its last answer.
+    """Makes the calls of a reference, and says its answer at the end of each turn; a turn beyond the reference's gets its last answer. The
+    user's first message tells the case.
 
     alter: case -> its reference, damaged; as it is by default.
     together: whether the calls of a turn are made in one message, instead of one each.

@@ -3,7 +3,7 @@
 One idea: somebody else's benchmark is measured as it stands. Tasks, state and checker come from its own package, and our verdict stands
 beside its checker's on the same conversation, so that a difference is one of checkers and not of policies.
 
-What it does not do: play (`play.py`), count (`figures.py`), or say which suites there are (`named.py`).
+What it does not do: play (`play.py`), count (`figures.py`), or say which suites there are (`suite_names.py`).
 """
 
 from __future__ import annotations

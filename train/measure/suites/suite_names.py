@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from storage.errors import BadInput
 from synth.engines.base import Engine
 from train.measure.suites.agentdojo import AgentDojoSuite
-from train.measure.suites.base import Suite
 from train.measure.suites.bfcl import BFCLSuite
+from train.measure.suites.suite import Suite
 from train.measure.suites.task_file import TaskFileSuite
 from train.measure.suites.tau2 import Tau2Suite
 
