@@ -11,12 +11,11 @@ A reference is clean if none of its calls fails. The environments come from `mak
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Sequence
 
 from benchmarks.harness import Deadline, Figures
-from benchmarks.tags_sections.bfcl import MUTATORS, SEED, Made, Values, _counts, _tries, _values
+from benchmarks.tags_sections.bfcl import Made, argument_values, damaged
 from synth.worlds.bfcl_world import Case, cases, judge_conversation
 from train.measure.suites.bfcl import check_theirs
 from train.measure.suites.child_suite import ChildSuite
@@ -26,7 +25,7 @@ from train.measure.suites.suite_names import open_suite
 
 KEYS = ("suite_bfcl_agree", "suite_tau2_gold_accepted", "suite_agentdojo_gold_accepted")
 DAMAGES = ("dropped", "altered", "duplicated")
-MINUTES = {"bfcl": 2, "agentdojo": 2, "tau2": 8}
+MINUTES = {"bfcl": 4, "agentdojo": 2, "tau2": 10}
 _SHOWN = 5
 
 
@@ -42,23 +41,18 @@ def measure(deadline: Deadline) -> Figures:
 
 def _bfcl_agree() -> float:
     every = cases()
-    values = _values(every)
+    values = argument_values(every)
     counts: Counter[tuple[str, bool, bool]] = Counter()
     for case in every:
         counts["gold", *_both(case, [list(turn.calls) for turn in case.turns])] += 1
         for kind in (*DAMAGES, "hallucinated"):
-            made = _damaged(case, kind, values)
+            made = damaged(case, kind, values)
             if made is not None:
                 counts[kind, *_both(case, made)] += 1
     for (kind, theirs, ours), count in sorted(counts.items()):
         print(f"    bfcl {kind}: {count}, theirs {'accepts' if theirs else 'refuses'}, ours {'accepts' if ours else 'refuses'}", flush=True)
     compared = {key: count for key, count in counts.items() if key[0] != "hallucinated"}
     return sum(count for (_, theirs, ours), count in compared.items() if theirs == ours) / sum(compared.values())
-
-
-def _damaged(case: Case, kind: str, values: Values) -> Made | None:
-    rng = random.Random(f"{SEED}/{case.id}/{kind}")
-    return next((made for made in _tries(case, MUTATORS[kind], rng, values) if _counts(case, kind, made)), None)
 
 
 def _both(case: Case, made: Made) -> tuple[bool, bool]:

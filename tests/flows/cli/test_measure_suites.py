@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 
 from benchmarks.synthesis_sections.mock_openai import started
 from flows.cli.main import app
+from flows.config import Config
+from flows.evaluate import measure_on
 from storage.report.evaluation_queries import read_measurements
 from storage.store import Store
 from tests.storage.conftest import build_sample
@@ -103,3 +105,14 @@ def test_a_dry_run_counts_cases_and_estimates_tokens(tmp_path: Path) -> None:
     shown = run_command("evaluate", "--suite", str(tasks), "--policy", "openai:m", "--usd-per-million", "1", "2", "--dry-run")
     assert " USD" in shown and "nothing was done" in shown
     assert sorted(path.name for path in tmp_path.iterdir()) == ["tasks.jsonl"]
+
+
+def test_the_flow_measures_on_a_suite_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task of the flow `evaluate`, in this process: a file of one task, and a server whose model calls the wrong tool."""
+    tasks, store = tmp_path / "tasks.jsonl", tmp_path / "store"
+    tasks.write_text(json.dumps({"world": "retail", "request": "Where is order o17?", "facts": ["pending"]}) + "\n")
+    with started(latency_ms=0, journal=tmp_path / "journal.jsonl") as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        figures = measure_on.fn(Config(store=store), str(tasks), "openai:mock")
+    assert figures == {"suite": str(tasks), "rated": 1, "ours": 0.0, "theirs": 0.0, "agree": 1.0}
+    assert [path.name.split("-")[0] for path in (store / "suites").iterdir()] == ["tasks.jsonl"]

@@ -2,7 +2,7 @@
 
 A line is a task of a store (column `spec` of table `tasks`, as `storage.records.Task`), or its shortest form:
 
-    {"world": "retail", "seed": 3, "request": "Cancel order o17.", "changes": {"orders/o17/status": "cancelled"}, "facts": ["o17"]}
+    {"world": "retail", "seed": 3, "request": "Where is order o17?", "changes": {}, "facts": ["delivered"]}
 
 world: a name, or a YAML spec. changes: the end state as differences from the start, "/"-joined paths; or `calls`: reference calls,
 `[{"tool": ..., "arguments": {...}}]`, which give the changes by execution. facts: what the answer must state. tools: those on offer
