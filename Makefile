@@ -20,7 +20,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 SLOW_MARKS := slow or server or docker or ray or vllm or e2e
 
-.PHONY: help run test quick impacted dev bench up down lint wheel vllm packages clean
+.PHONY: help run test quick impacted dev bench up down lint wheel vllm packages suites clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1\t/' | expand -t 14
@@ -56,6 +56,11 @@ wheel: .venv/.ready-test  ## build the wheel, install it into a clean environmen
 	@rm -rf .cache/wheel-venv
 
 vllm: .venv-vllm/.ready  ## install vLLM into an environment of its own (its CPU build where no GPU is), 3 GB
+
+SUITES := $(patsubst %,.venv-suite-%/.ready,tau2 agentdojo)
+
+suites: .venv/.ready-run $(SUITES)  ## install the suites of `headrace evaluate --suite`: BFCL into .venv, tau2 and AgentDojo each into its own environment
+	@$(BIN)/python -m pip install --quiet --no-deps $(BFCL)
 
 dev: .venv/.ready-dev .venv/.ready-system  ## set up everything that tests and benchmarks need in .venv
 	@echo "ready: source .venv/bin/activate"
@@ -141,6 +146,11 @@ $(PACKAGES:%=.venv-package-%/.ready): .venv-package-%/.ready: benchmarks/live_se
 	@UV_FIND_LINKS="$${UV_FIND_LINKS:-$$PIP_FIND_LINKS}" UV_COMPILE_BYTECODE=1 .venv-package-$*/bin/uv pip install --quiet \
 	  --python .venv-package-$*/bin/python -r $<
 	@.venv-package-$*/bin/uv pip install --quiet --python .venv-package-$*/bin/python --no-deps -e . && touch $@
+
+# The suites whose pins must not enter .venv: 540 MB together.
+$(SUITES): .venv-suite-%/.ready: benchmarks/live_sections/suite_%.txt
+	@echo "Installing $* into .venv-suite-$* (a minute)"
+	@$(PYTHON) -m venv --clear .venv-suite-$* && .venv-suite-$*/bin/python -m pip install --quiet $(if $(filter tau2,$*),--no-deps) -r $< && touch $@
 
 # vLLM's pins conflict with Prefect's. The CPU build needs PyTorch's CPU wheel (TORCH_INDEX, where PIP_FIND_LINKS names none), and no torchvision.
 VLLM := 0.29.0

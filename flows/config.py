@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from filters.funnel import FunnelConfig
 from filters.grounding.ground_model import GroundConfig
 from filters.ingest import IngestConfig
-from filters.steps.selection.contamination import BFCL, ContaminationConfig
+from filters.steps.selection.contamination import SUITES, ContaminationConfig
 from flows import yaml_config
 from storage.configurations import FlowSettings, add_configurations, read_configurations
 from storage.errors import BadInput
@@ -230,7 +230,7 @@ def for_curation(
         changes["ground"] = _with_patterns(funnel.ground, id_patterns)
     if held_out:
         held_out_sets = [
-            name if name == BFCL else {"name": name, "file": name, "column": ingest.column} for name in dict.fromkeys(held_out)
+            name if name in SUITES else {"name": name, "file": name, "column": ingest.column} for name in dict.fromkeys(held_out)
         ]
         changes["contamination"] = ContaminationConfig.model_validate(funnel.contamination.model_dump() | {"held_out": held_out_sets})
     return config.model_copy(update={"curate": funnel.model_copy(update=changes)})

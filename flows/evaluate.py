@@ -17,15 +17,17 @@ from storage.store import Store
 
 
 @flow(name="evaluate", flow_run_name=current_run_name, log_prints=True)
-def evaluate(config: Config = Config(), policy: str | None = None) -> dict[str, Any]:  # noqa: B008 (frozen)
+def evaluate(config: Config = Config(), policy: str | None = None, suites: tuple[str, ...] = ()) -> dict[str, Any]:  # noqa: B008 (frozen)
     """Measure a policy in and out of distribution, and write the report of the store.
 
     config: as in a configuration file; section `train` gives the number of tasks.
     policy: id of a policy, or name of an engine; None: the last promoted policy.
+    suites: benchmarks of others to measure it on besides, by name or file (`headrace evaluate --suite`).
     """
     with work_on_store("evaluate", config.store):
         config = recall(config)
         result = measure(config, policy)
+        result["suites"] = [measure_on(config, name, policy) for name in suites]
         for table in (ladder, facets):
             publish_table(table(Store(config.store)))
         publish_report(config)
@@ -37,3 +39,18 @@ def measure(config: Config, policy: str | None) -> dict[str, Any]:
     from train.measure import probe
 
     return {"policy": probe.evaluate(Store(config.store), config.train, policy=policy, progress=report).id}
+
+
+@task(task_run_name="suite {name}", cache_policy=NO_CACHE)
+def measure_on(config: Config, name: str, policy: str | None) -> dict[str, Any]:
+    from storage.records import content_id
+    from train.measure.suites.measure import measure_suite
+    from train.measure.suites.suite_names import open_suite
+    from train.policies import find_policy, open_policy_engine
+
+    store, asking = Store(config.store), config.train.engine
+    found = find_policy(store, policy)
+    with open_suite(name) as suite, open_policy_engine(store, found, asking, content_id("run", "suites", found.id)) as engine:
+        measured = measure_suite(engine, suite, suite.cases(), found.id, store=store, max_tokens=asking.answer_tokens, progress=report)
+    total = measured.accuracies[0]
+    return {"suite": name, "rated": total.ours.rated, "ours": total.ours.rate, "theirs": total.theirs.rate, "agree": total.agree.rate}

@@ -314,6 +314,12 @@ def refuse_options_of_messages(trainer: str, calls: str, arguments: str) -> None
         raise BadInput("--queries writes queries, which have no messages; leave out --format, --calls and --arguments")
 
 
+def refuse_options_of_suites(options: Mapping[str, Any]) -> None:
+    """Check that no option for suites goes without one."""
+    if given := [name for name, value in options.items() if value is not None]:
+        raise BadInput(f"{given[0]} is an option of suites; name one with --suite")
+
+
 def resolve_world(name_or_file: str) -> str:
     """The name of the world that a name or a spec file stands for."""
     from pydantic import TypeAdapter, ValidationError

@@ -14,6 +14,7 @@ from storage.errors import BadInput
 from storage.records import Language
 from synth.engines.budget import AskingConfig
 from synth.rollouts.episode import MAX_TOKENS
+from synth.suites.suite_questions import SuiteName
 from synth.worlds import WorldName
 from train.backends.base import Backend
 from train.backends.cluster import ClusterConfig
@@ -129,6 +130,11 @@ class CascadeConfig(BaseModel):
         "auto",
         description="What plays the rollouts of probes and evaluations of policies trained here: as `rollouts` of an RL stage; with vllm, "
         "a server for each policy.",
+    )
+    held_out: tuple[Literal["bfcl"] | SuiteName, ...] = Field(
+        (),
+        description="Suites of others (bfcl, tau2-retail, tau2-airline, agentdojo) that nothing may be trained on: a release with a near "
+        "copy of one of their questions is refused before a stage reads it.",
     )
     backend: BackendName = Field("local", description="What runs the stages: a process here (local), or a job on a Ray cluster (ray).")
     cluster: ClusterConfig = Field(

@@ -37,13 +37,12 @@ def measure(_: Deadline) -> Figures:
     every = cases()
     accepted = sum(all(judge_conversation(case, [turn.calls for turn in case.turns]).values()) for case in every)
     print(f"    {accepted} of {len(every)} reference conversations accepted", flush=True)
-    values = _values(every)
+    values = argument_values(every)
     tried: Counter[str] = Counter()
     refused: Counter[str] = Counter()
     for case in every:
-        for kind, mutate in MUTATORS.items():
-            rng = random.Random(f"{SEED}/{case.id}/{kind}")
-            made = next((one for one in _tries(case, mutate, rng, values) if _counts(case, kind, one)), None)
+        for kind in MUTATORS:
+            made = damaged(case, kind, values)
             if made is not None:
                 tried[kind] += 1
                 refused[kind] += not all(judge_conversation(case, made).values())
@@ -52,7 +51,13 @@ def measure(_: Deadline) -> Figures:
     return {"bfcl_accepted": accepted / len(every)} | {key: refused[kind] / tried[kind] for kind, key in KEYS.items()}
 
 
-def _values(every: Sequence[Case]) -> Values:
+def damaged(case: Case, kind: str, values: Values) -> Made | None:
+    """The reference's calls by turn, damaged in this way such that it counts; None if no call of it can be."""
+    rng = random.Random(f"{SEED}/{case.id}/{kind}")
+    return next((made for made in _tries(case, MUTATORS[kind], rng, values) if _counts(case, kind, made)), None)
+
+
+def argument_values(every: Sequence[Case]) -> Values:
     """By tool and argument, the values that it takes anywhere, in a fixed order."""
     found: dict[tuple[str, str], dict[str, JSON]] = defaultdict(dict)
     for call in (call for case in every for turn in case.turns for call in turn.calls):

@@ -1,10 +1,7 @@
-"""`headrace compare` and `headrace bfcl`: compare two policies, and measure one on the public BFCL cases."""
+"""`headrace compare`: compare two policies on the same held-out tasks."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,35 +14,9 @@ from flows.cli.terminal import handle_errors, out, print_text
 if TYPE_CHECKING:
     from flows.summaries.summary_tables import Table
     from storage.store import Store
-    from train.measure.bfcl import Session
     from train.measure.compare import Comparison, Difference
 
 _FEW_SEEDS = 5
-
-EngineOrPolicy = Annotated[
-    str | None,
-    typer.Option(
-        "--policy",
-        metavar="POLICY",
-        help="Engine (openai:MODEL, vllm:MODEL, hf:FOLDER), or stage or id of a policy of the store (default: the last promoted one).",
-    ),
-]
-Category = Annotated[
-    list[str] | None,
-    typer.Option("--category", metavar="NAME", help="base, miss_func, miss_param or long_context; may be repeated (default: all)."),
-]
-Limit = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="Only the first N cases of each category.")]
-AnswerTokens = Annotated[int, typer.Option("--max-tokens", metavar="N", min=1, help="Most tokens of one answer.")]
-PolicyStore = Annotated[
-    Path | None,
-    typer.Option(
-        "--store",
-        "-s",
-        metavar="DIR",
-        help="Store of the policy (default: the newest under runs/); for an engine, the store that keeps its answers.",
-    ),
-]
-OutFile = Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write every conversation, as JSONL.")]
 
 
 def compare(
@@ -78,106 +49,6 @@ def compare(
             print_table(_table(title, differences, first, second), out)
         for line in _notes(comparison, stores):
             print_text(line, style="dim")
-
-
-def bfcl(
-    policy: EngineOrPolicy = None,
-    category: Category = None,
-    limit: Limit = None,
-    max_tokens: AnswerTokens = 1024,
-    store: PolicyStore = None,
-    out_file: OutFile = None,
-    debug: Debug = False,
-) -> None:
-    """Measure a policy on the multi-turn cases of the Berkeley function-calling leaderboard (BFCL), executed and judged by outcome.
-
-    There are 800 cases in four categories; decoding is greedy. The judge is stricter than the leaderboard's checker, so the figures differ
-    from the leaderboard's. The result is saved in the policy's store, in table `evaluations`, as held-out set `bfcl`.
-
-    Examples:
-
-      headrace bfcl --policy openai:gpt-4.1 --limit 20 --out conversations.jsonl
-
-      headrace bfcl --policy rl --category base --store runs/sample/store
-    """
-    with handle_errors(debug):
-        from flows.resolve_policy import open_engine, resolve_policy
-        from flows.runtime.progress import report, show_on_console
-        from flows.runtime.store_lock import hold_store
-        from storage.records import content_id
-        from synth.worlds.bfcl_world import CATEGORIES
-        from train.config import EngineConfig
-        from train.measure.bfcl import run_cases, save_sessions, select_cases
-
-        cases = select_cases(category or CATEGORIES, limit)
-        _check_writable(out_file)
-        target = resolve_policy(policy, store)
-        with contextlib.nullcontext() if target.store is None else hold_store("bfcl", target.store.root):
-            run = content_id("run", "bfcl", target.policy.id)
-            with open_engine(target, EngineConfig(), command="bfcl", run=run) as engine, show_on_console(out):
-                name, sessions = engine.name, run_cases(engine, cases, max_tokens=max_tokens, progress=report)
-            if target.store is not None:
-                save_sessions(target.store, target.policy.id, sessions, max_tokens=max_tokens)
-        if out_file is not None:
-            _write_sessions(out_file, sessions)
-        _print_accuracies(name, sessions)
-
-
-def _check_writable(path: Path | None) -> None:
-    from storage.errors import BadInput
-
-    if path is None:
-        return
-    existed = path.exists()
-    try:
-        path.open("a").close()
-        if not existed:
-            path.unlink()
-    except OSError as error:
-        raise BadInput(f"{path}: the file cannot be written ({error.strerror}); give another --out") from None
-
-
-def _write_sessions(path: Path, sessions: Sequence[Session]) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        for session in sessions:
-            row = {
-                "case": session.case.id,
-                "outcome": session.outcome.value,
-                "checks": session.checks,
-                "failure": session.failure,
-                "messages": [message.to_openai() for message in session.messages],
-            }
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
-
-
-# ---- output ------------------------------------------------------------------------------------------------------------
-
-
-def _print_accuracies(name: str, sessions: Sequence[Session]) -> None:
-    from flows.summaries.summary_tables import Table, print_table
-    from storage.report.evaluation_queries import format_rate
-    from train.measure.bfcl import accuracies
-
-    rows = []
-    for accuracy in accuracies(sessions):
-        group = [session for session in sessions if accuracy.category in ("all", session.case.category)]
-        failed_checks = Counter(next((check for check, holds in session.checks.items() if not holds), "") for session in group)
-        unrated = Counter(session.outcome.value for session in group if not session.outcome.is_rated)
-        rows.append(
-            {
-                "category": accuracy.category,
-                "cases": accuracy.cases,
-                "rated": accuracy.rated,
-                "passed": accuracy.passed,
-                "accuracy (95 %)": format_rate(accuracy.passed / accuracy.rated, accuracy.low, accuracy.high) if accuracy.rated else "",
-                "first check that failed": ", ".join(f"{check} {count}" for check, count in failed_checks.most_common() if check),
-                "not rated": ", ".join(f"{outcome} {count}" for outcome, count in unrated.most_common()),
-            }
-        )
-    print_table(Table("bfcl", f"BFCL multi-turn: {name}", rows), out)
-    failures = [session.failure for session in sessions if session.failure]
-    if failures:
-        print_text(f"not rated, for example: {failures[0]}", style="yellow")
 
 
 def _parts(comparison: Comparison) -> Iterator[tuple[str, list[Difference]]]:

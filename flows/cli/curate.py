@@ -44,9 +44,9 @@ HeldOut = Annotated[
     list[str] | None,
     typer.Option(
         "--held-out",
-        metavar="FILE|bfcl",
-        help="Held-out questions; queries close to them are dropped: a file (same --column), or bfcl for those of bfcl-eval; "
-        "may be repeated.",
+        metavar="FILE|SUITE",
+        help="Held-out questions; queries close to them are dropped: a file (same --column), or a suite (bfcl, tau2-retail, "
+        "tau2-airline, agentdojo); may be repeated.",
     ),
 ]
 Ungrounded = Annotated[

@@ -142,7 +142,6 @@ def train(
 
 
 app.command(rich_help_panel="Pipeline")(measure_policy.evaluate)
-app.command(rich_help_panel="Pipeline")(compare_policies.bfcl)
 app.command(rich_help_panel="Store")(compare_policies.compare)
 app.command(rich_help_panel="Pipeline")(chat.chat)
 app.command(rich_help_panel="Pipeline")(render.render)

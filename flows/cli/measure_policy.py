@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,6 +10,8 @@ import typer
 from flows import validation
 from flows.cli.shared import LANGUAGE_MODELS, ConfigFile, Debug, DryRun, MaxTokens, MaxUsd, StoreFolder, UsdPerMillion, Verbose, run_or_plan
 from flows.cli.terminal import handle_errors
+
+SUITES = "Suites"
 
 PolicyNamed = Annotated[
     str | None,
@@ -21,6 +24,35 @@ PolicyNamed = Annotated[
 AnswerTokens = Annotated[
     int | None,
     typer.Option("--answer-tokens", metavar="N", min=16, help="Most tokens of one message of an engine.", rich_help_panel=LANGUAGE_MODELS),
+]
+
+
+SuiteNamed = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--suite",
+        metavar="NAME|FILE",
+        help="A benchmark of others in place of the held-out tasks: bfcl, tau2-retail, tau2-airline, agentdojo, or a file of tasks; may be "
+        "repeated.",
+        rich_help_panel=SUITES,
+    ),
+]
+Group = Annotated[
+    list[str] | None,
+    typer.Option("--group", metavar="NAME", help="Only this group of a suite's cases; may be repeated.", rich_help_panel=SUITES),
+]
+Limit = Annotated[
+    int | None, typer.Option("--limit", metavar="N", min=1, help="Only the first N cases of each group.", rich_help_panel=SUITES)
+]
+UserEngine = Annotated[
+    str | None,
+    typer.Option(
+        "--user", metavar="ENGINE", help="Plays the user of tau2 (default: a scripted one, which says all at once).", rich_help_panel=SUITES
+    ),
+]
+OutFile = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", metavar="FILE", help="Write every conversation with both verdicts, as JSONL.", rich_help_panel=SUITES),
 ]
 
 
@@ -63,6 +95,11 @@ def tag(
 
 def evaluate(
     policy: PolicyNamed = None,
+    suite: SuiteNamed = None,
+    group: Group = None,
+    limit: Limit = None,
+    user: UserEngine = None,
+    out_file: OutFile = None,
     config: ConfigFile = None,
     store: StoreFolder = None,
     answer_tokens: AnswerTokens = None,
@@ -77,14 +114,31 @@ def evaluate(
 
     `--dry-run` prints the number of rollouts. An evaluation that was killed or stopped reuses the engine's answers.
 
+    With `--suite` it plays the cases of a benchmark of others, greedily, in their state: our verifier's rate, that of their checker, and
+    where the two differ. `make suites` installs tau2 and AgentDojo. Without a store, an engine's conversations are not kept.
+
     Examples:
 
       headrace evaluate --store runs/sample/store
 
       headrace evaluate --store runs/sample/store --policy vllm:models/teacher
+
+      headrace evaluate --suite bfcl --policy rl --group base --limit 20 --store runs/sample/store
+
+      headrace evaluate --suite tau2-retail --policy openai:gpt-5-mini --user openai:gpt-5-mini --usd-per-million 0.25 2 --dry-run
     """
     with handle_errors(debug):
         limits = {"answer_tokens": answer_tokens, "max_tokens": max_tokens, "max_usd": max_usd, "usd_per_million": usd_per_million}
+        if suite:
+            from flows.cli.measure_suites import SuiteOptions, measure_suites
+            from flows.config import Config
+
+            settings = validation.set_engine_limits(validation.read_config(config, store) if config else Config(), limits)
+            place = store or (settings.store if config else None)
+            chosen = SuiteOptions(group or (), limit, user, out_file, dry_run)
+            measure_suites(suite, policy, place, settings.train.engine, chosen)
+            return
+        validation.refuse_options_of_suites({"--group": group, "--limit": limit, "--user": user, "--out": out_file})
         settings = validation.set_engine_limits(validation.read_config(config, store), limits)
         if not dry_run:
             validation.check_policy(settings, policy)

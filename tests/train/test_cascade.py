@@ -1,6 +1,7 @@
 """The cascade on a small store: nothing leaks, nothing is done twice, nothing weaker is promoted."""
 
 import itertools
+import json
 import random
 import shutil
 from pathlib import Path
@@ -14,7 +15,7 @@ import train.policies
 from filters.certainty.certainty import DrawsConfig, RegionConfig
 from filters.certainty.route import RouteConfig
 from flows.summaries.summary_tables import certainty, flips
-from storage.errors import HeadraceError
+from storage.errors import BadInput, HeadraceError
 from storage.explanations.explain import explain
 from storage.record_rows import tasks_frame
 from storage.records import Task
@@ -221,6 +222,21 @@ def test_a_second_call_trains_nothing_loads_no_policy_and_changes_nothing(store,
     result = run_cascade(store, CONFIG, run=never)
     assert store.content_hash() == before
     assert result.promoted == promoted_policy(store)
+
+
+def test_a_release_that_overlaps_a_suite_is_refused_before_a_stage_reads_it(store, monkeypatch):
+    """Given what a user said in the seed split as a suite's question, when the suite is held out, then the cascade stops at the release;
+    with another question it goes on and finds all done."""
+    config = CascadeConfig.model_validate(CONFIG.model_dump() | {"held_out": ["tau2-retail"]})
+    rows = store.query("SELECT messages FROM trajectories JOIN release_items ON item_id = trajectory_id WHERE split = 'seed'")
+    messages = [message for row in rows["messages"] for message in json.loads(row)]
+    said = max((message["content"] for message in messages if message["role"] == "user"), key=len)
+    questions = ["Exchange my clicky keyboard for a silent one"]
+    monkeypatch.setattr(train.cascade, "questions_of", lambda suite: {"tau2-retail": questions}[suite])
+    assert run_cascade(store, config, run=never).promoted == promoted_policy(store)
+    questions.append(said)
+    with pytest.raises(BadInput, match=r"release release-\w+ overlaps suite tau2-retail: \d+ items"):
+        run_cascade(store, config, run=never)
 
 
 def test_a_cascade_of_two_stages_goes_from_the_seed_sft_to_rl(store, tmp_path):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import polars as pl
@@ -28,9 +28,12 @@ from filters.step import Context, Setup, WholeStep
 from filters.steps.selection.encode import vectors_of
 from storage.errors import BadInput
 from synth.engines.encoder import Encode, Vectors, encoder
+from synth.suites.suite_questions import SuiteName, suite_questions
 from synth.worlds import bfcl_files
 
 BFCL: Literal["bfcl"] = "bfcl"
+SUITES: tuple[str, ...] = (BFCL, *get_args(SuiteName))
+"""Suites whose questions may be held out."""
 BINS = 20
 _CELLS = 1 << 24
 
@@ -50,8 +53,8 @@ class ContaminationConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    held_out: tuple[Literal["bfcl"] | HeldOutFile, ...] = Field(
-        (), description="Held-out sets: files, or `bfcl` for the questions of bfcl-eval."
+    held_out: tuple[Literal["bfcl"] | SuiteName | HeldOutFile, ...] = Field(
+        (), description="Held-out sets: files, or the questions of a suite: bfcl (of bfcl-eval), tau2-retail, tau2-airline, agentdojo."
     )
     near: float = Field(0.7, ge=0.5, le=1, description="Jaccard similarity of byte 6-grams from which a row counts as a held-out question.")
     semantic: float = Field(
@@ -95,11 +98,11 @@ def load(config: ContaminationConfig, encode: Encode) -> HeldOut:
     """The held-out sets of the configuration.
 
     Raises:
-        BadInput: a file cannot be used (see `ingest.inspect`), holds no question, or bfcl-eval is not installed.
+        BadInput: a file cannot be used (see `ingest.inspect`), holds no question, or the package of a suite is not installed.
     """
     parts = []
     for one in config.held_out:
-        texts = pl.Series("text", bfcl_questions(), pl.String) if isinstance(one, str) else _of_file(one)
+        texts = pl.Series("text", questions_of(one), pl.String) if isinstance(one, str) else _of_file(one)
         rows = pl.DataFrame({"row": pl.int_range(len(texts), dtype=pl.UInt32, eager=True), "text": texts})
         read = normalised_text.step(rows).filter(pl.col("norm").str.len_bytes() > 0).unique("norm", keep="first", maintain_order=True)
         if read.is_empty():
@@ -107,6 +110,15 @@ def load(config: ContaminationConfig, encode: Encode) -> HeldOut:
         parts.append(read.select(set=pl.lit(_name(one)), number=pl.col("row").cast(pl.Int64), text="text", norm="norm"))
     empty = pl.DataFrame(schema={"set": pl.String, "number": pl.Int64, "text": pl.String, "norm": pl.String})
     return HeldOut(pl.concat([empty, *parts]), encode)
+
+
+def questions_of(suite: Literal["bfcl"] | SuiteName) -> list[str]:
+    """The questions of a suite.
+
+    Raises:
+        BadInput: its package is not installed.
+    """
+    return bfcl_questions() if suite == BFCL else suite_questions(suite)
 
 
 def bfcl_questions() -> list[str]:

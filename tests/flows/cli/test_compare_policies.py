@@ -1,24 +1,14 @@
-"""`headrace compare` and `headrace bfcl`: what they print, and what they refuse in one line."""
+"""`headrace compare`: what it prints, and what it refuses in one line."""
 
 from __future__ import annotations
 
-import importlib.util
-import json
-from collections import Counter
 from pathlib import Path
 
-import pytest
 from typer.testing import CliRunner
 
-from benchmarks.synthesis_sections.mock_openai import started
 from flows.cli.main import app
-from storage.report.evaluation_queries import read_measurements
-from storage.store import Store
-from tests.storage.conftest import build_sample
 from tests.train.measure.test_compare import BETTER, trained
-from tests.train.tiny_policies import expert_conversations, retail_tasks, small_policy
-
-HAS_BFCL = importlib.util.find_spec("bfcl_eval") is not None
+from tests.train.tiny_policies import retail_tasks
 
 
 def run_command(*arguments: str, code: int = 0) -> str:
@@ -44,62 +34,3 @@ def test_the_comparison_of_one_store_is_marked_as_one_seed(tmp_path: Path) -> No
         ["known", "needs", "greedy", "40"],
     ]
     assert "has no policy sft2" in run_command("compare", "sft2", "rl", "--store", str(stores[0]), code=2)
-
-
-@pytest.mark.skipif(not HAS_BFCL, reason="pip install --no-deps bfcl-eval")
-def test_an_untrained_policy_of_the_store_passes_no_bfcl_case(tmp_path: Path) -> None:
-    """Given a policy with random weights in a store, when it is measured on one case of each of two categories, then it passes none, the
-    store has the result as a separate held-out set, and the file has its conversations."""
-    store = build_sample(tmp_path / "store").store
-    model, tokenizer = small_policy(expert_conversations(retail_tasks("close_order")))
-    for part in (model, tokenizer):
-        part.save_pretrained(store.root / "models/2")
-    file = tmp_path / "talks.jsonl"
-    categories = ("--category", "base", "--category", "miss_param")
-    arguments = ("--policy", "sft2", "--limit", "1", "--max-tokens", "16", "--out", str(file), "--store", str(store.root))
-    shown = run_command("bfcl", *categories, *arguments)
-    assert [line.split()[:4] for line in shown.splitlines() if line.startswith(("all", "base", "miss"))] == [
-        ["all", "2", "2", "0"],
-        ["base", "1", "1", "0"],
-        ["miss_param", "1", "1", "0"],
-    ]
-    assert read_measurements(store).filter(use="bfcl", facet="all").select("policy", "tasks", "rate").rows() == [("sft2", 2, 0.0)]
-    conversations = [json.loads(line) for line in file.read_text().splitlines()]
-    assert [conversation["case"] for conversation in conversations] == ["multi_turn_base_0", "multi_turn_miss_param_0"]
-    assert all(conversation["outcome"] == "policy_failure" and conversation["messages"] for conversation in conversations)
-
-
-@pytest.mark.skipif(not HAS_BFCL, reason="pip install --no-deps bfcl-eval")
-def test_a_server_is_asked_once_where_a_store_keeps_its_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Given a server whose model calls the wrong tool in every turn, when it is measured twice with one store, then it passes nothing, the
-    second run uses the kept answers and gives the same result, and the store has one measurement of it."""
-    journal, store = tmp_path / "journal.jsonl", tmp_path / "store"
-    arguments = ("bfcl", "--policy", "openai:mock", "--category", "base", "--limit", "2", "--store", str(store))
-    with started(latency_ms=0, journal=journal) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        first, second = run_command(*arguments), run_command(*arguments)
-    tries = Counter(json.loads(line)[0] for line in journal.read_text().splitlines() if "answered" in line)
-    assert [line.split()[:4] for line in first.splitlines() if line.startswith("base")] == [["base", "2", "2", "0"]]
-    assert second == first
-    assert sorted(tries.values()) == [1] * (len(tries) - 2) + [2, 2], "each run checks the server once for tools and once for tokens"
-    assert len(tries) > 8
-    measured = Store(store).query("SELECT path, facet_value, tasks FROM evaluations JOIN policies USING (policy_id) ORDER BY facet_value")
-    assert measured.rows() == [("openai:mock", "all", 2), ("openai:mock", "base", 2)]
-
-
-@pytest.mark.skipif(not HAS_BFCL, reason="pip install --no-deps bfcl-eval")
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("--category", "bass"), "no multi-turn category 'bass'"),
-        (("--policy", "llama:70b"), "no engine is called 'llama:70b'"),
-        (("--policy", "hf:nowhere"), "nowhere is no Hugging Face model folder"),
-        (("--store", "nowhere"), "is not a store yet"),
-        (("--store", "nowhere", "--out", "talks.jsonl"), "is not a store yet"),
-        (("--out", "no/such/folder.jsonl"), "the file cannot be written"),
-    ],
-)
-def test_what_bfcl_cannot_use_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], says: str) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert says in run_command("bfcl", *arguments, code=2)
-    assert not list(tmp_path.iterdir())

@@ -1,0 +1,126 @@
+"""A file of tasks as a suite: its forms, both verdicts on it, and what is refused in a line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from storage.errors import BadInput
+from storage.journal import Journal
+from storage.records import JSON, Message
+from synth.engines.base import ChatAnswer, ChatRequest
+from tests.train.tiny_policies import retail_tasks
+from train.measure.suites.figures import disagreements, estimate
+from train.measure.suites.play import Session, run_cases
+from train.measure.suites.replay import ReplayEngine
+from train.measure.suites.suite import Reference, SuiteCase
+from train.measure.suites.task_file import TaskFileSuite
+
+LOOK_UP: dict[str, JSON] = {
+    "world": "retail",
+    "request": "Where is order o17?",
+    "calls": [{"tool": "get_order", "arguments": {"order": "o17"}}],
+}
+
+
+def suite_of(folder: Path, *rows: dict[str, JSON]) -> TaskFileSuite:
+    path = folder / "tasks.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return TaskFileSuite(path)
+
+
+def rated(sessions: Sequence[Session]) -> list[tuple[bool, bool]]:
+    return [(session.verdicts.theirs, session.verdicts.accepted) for session in sessions if session.verdicts is not None]
+
+
+def test_tasks_of_a_store_pass_with_their_plans_and_fail_without(tmp_path: Path) -> None:
+    """Given three tasks as a store has them, two as records and one as a row with its spec, then the plan and its answer pass both checks,
+    and idleness passes neither."""
+    tasks = retail_tasks("close_order", each=3)
+    records = [task.model_dump(mode="json") for task in tasks]
+    suite = suite_of(tmp_path, *records[:2], {"spec": tasks[2].model_dump_json()})
+    cases = suite.cases()
+    assert [case.id for case in cases] == [task.id for task in tasks]
+    assert rated(run_cases(ReplayEngine(cases), suite, cases)) == [(True, True)] * 3
+    idle = ReplayEngine(cases, lambda _: Reference(((),), ("Done.",)))
+    assert rated(run_cases(idle, suite, cases)) == [(False, False)] * 3
+
+
+def test_a_short_task_expects_what_its_calls_change_and_its_facts(tmp_path: Path) -> None:
+    suite = suite_of(tmp_path, LOOK_UP | {"seed": 3, "facts": ["o17"]})
+    (case,) = suite.cases()
+    assert rated(run_cases(ReplayEngine([case]), suite, [case])) == [(True, True)]
+
+
+def test_an_invented_figure_passes_the_bare_expectation_alone(tmp_path: Path) -> None:
+    """Given a task whose answer must say `o17`, when a policy adds a price that nothing showed, then the file's expectation is met, our
+    verifier refuses, and the difference names the check."""
+    suite = suite_of(tmp_path, LOOK_UP | {"seed": 3, "facts": ["o17"]})
+    (case,) = suite.cases()
+    inventing = ReplayEngine([case], lambda case: Reference(case.reference.calls, ("Order o17 costs 98765 yuan.",)))
+    sessions = run_cases(inventing, suite, [case])
+    assert [(one.accepted_by, one.reason) for one in disagreements(sessions)] == [("theirs", "grounded_answer")]
+
+
+class Counting(ReplayEngine):
+    """Counts what it is asked."""
+
+    asked = 0
+
+    def chat(self, requests: Sequence[ChatRequest]) -> list[ChatAnswer]:
+        self.asked += len(requests)
+        return super().chat(requests)
+
+
+def test_a_case_that_was_played_is_not_played_again(tmp_path: Path) -> None:
+    suite = suite_of(tmp_path, LOOK_UP, LOOK_UP | {"request": "And what is in o19?", "facts": ["o19"]})
+    cases, journal = suite.cases(), Journal(tmp_path / "journal.jsonl")
+    run_cases(Counting(cases), suite, cases[:1], journal=journal)
+    engine = Counting(cases)
+    sessions = run_cases(engine, suite, cases, journal=journal)
+    assert engine.asked == 2, "two answers: the call and the end of the second case"
+    again = run_cases(engine, suite, cases, journal=journal)
+    assert engine.asked == 2 and [one.to_json() for one in again] == [one.to_json() for one in sessions]
+    assert all(isinstance(message, Message) for message in again[0].messages)
+
+
+def test_an_estimate_grows_with_the_calls(tmp_path: Path) -> None:
+    suite = suite_of(tmp_path, LOOK_UP, LOOK_UP | {"request": "Twice?", "calls": [*LOOK_UP["calls"], *LOOK_UP["calls"]]})
+    one, two = (estimate([case]) for case in suite.cases())
+    assert (one.requests, two.requests) == (2, 3) and two.prompt_tokens > one.prompt_tokens > 100
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ({"world": "retial", "request": "x", "facts": ["y"]}, "line 1: world: no world is called 'retial'; did you mean 'retail'"),
+        ({"world": "retail", "request": "x"}, "nothing is expected; give changes, calls or facts"),
+        ({"world": "retail", "request": "x", "fatcs": ["y"]}, "line 1: fatcs: "),
+        ({"world": "retail", "request": "x", "facts": ["y"], "tools": ["fly"]}, "world retail has no tool 'fly'"),
+        (LOOK_UP | {"calls": [{"tool": "get_order", "arguments": {}}]}, "a reference call fails: get_order"),
+        ("x", "line 1: "),
+    ],
+)
+def test_a_line_that_is_no_task_is_refused_with_its_number(tmp_path: Path, row: dict[str, JSON], says: str) -> None:
+    with pytest.raises(BadInput, match=says):
+        suite_of(tmp_path, row).cases()
+
+
+def test_a_file_without_a_task_or_with_an_id_twice_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="no task in it"):
+        suite_of(tmp_path).cases()
+    with pytest.raises(BadInput, match="task id 'a' stands there more than once"):
+        suite_of(tmp_path, LOOK_UP | {"id": "a"}, LOOK_UP | {"id": "a"}).cases()
+
+
+def ids(cases: Sequence[SuiteCase]) -> list[str]:
+    return [case.id for case in cases]
+
+
+def test_lines_without_an_id_are_called_by_their_number(tmp_path: Path) -> None:
+    suite = suite_of(tmp_path, LOOK_UP, LOOK_UP | {"id": "mine"}, LOOK_UP)
+    assert ids(suite.cases()) == ["1", "mine", "3"]
+    assert ids(suite.cases(limit=2)) == ["1", "mine"]
