@@ -67,6 +67,7 @@ _ERROR_TEXT = re.compile(
 _READ_NAMES = re.compile(
     r"^(?:get|list|read|search|find|show|describe|query|fetch|look|count|check|calculate|open|git_(?:status|log|diff|show|branch))", re.I
 )
+_NO_NETWORK = ("getaddrinfo", "ENOTFOUND", "EAI_AGAIN", "Name or service", "name resolution", "ENETUNREACH", "Network is unreachable")
 ProbeCall = tuple[str, str]
 """Tool, and arguments as JSON text."""
 Progress = Callable[[str], None]
@@ -118,7 +119,9 @@ class _Measurement:
             raw = server.tools()
             self.tools, self.notes = offered_tools(raw, self.spec)
             hinted = {tool.name for tool in raw if tool.is_read_only}
-            self.said_to_write = {tool.name for tool in raw if tool.is_read_only is False or (tool.is_destructive and not tool.is_read_only)}
+            self.said_to_write = {
+                tool.name for tool in raw if tool.is_read_only is False or (tool.is_destructive and not tool.is_read_only)
+            }
             instructions = server.instructions
             self.progress(f"calling its {len(self.tools)} tools")
             first = self._probe(server)
@@ -171,18 +174,7 @@ class _Measurement:
             return LiveServer(self.spec)
         except ServerFailed as failure:
             text = str(failure)
-            needs_network = any(
-                word in text
-                for word in (
-                    "getaddrinfo",
-                    "ENOTFOUND",
-                    "EAI_AGAIN",
-                    "Name or service",
-                    "ENETUNREACH",
-                    "Network is unreachable",
-                    "resolve host",
-                )
-            )
+            needs_network = any(word in text for word in _NO_NETWORK)
             hint = ". It needs the network, which its box has not: install it first, or allow it with --network" if needs_network else ""
             raise BadInput(f"{self.spec.live}: the server cannot be used: {text}{hint}") from None
 
