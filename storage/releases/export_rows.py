@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from storage.context.signatures import FUNCTIONS
+from storage.context.context_tools import FUNCTIONS
 from storage.errors import HeadraceError
 from storage.records import JSON, Message, canonical_json, parse_arguments
 from storage.releases.release import RELEASED_AT_SQL, ReleasedItem

@@ -146,6 +146,7 @@ def _build(tools: Sequence[Tool], config: ClusterConfig, report: Progress) -> li
     candidates = _candidates(graph, config)
     report("selecting clusters", 3, 4)
     selected = _select(_without_copies(candidates, config), graph, config)
+    selected += _of_worlds_without(selected, graph, config)
     report("selecting clusters", 4, 4)
     return [_cluster(candidate, graph, build, rank) for rank, candidate in enumerate(selected)]
 
@@ -175,6 +176,28 @@ def _candidates(graph: ToolGraph, config: ClusterConfig) -> list[_Candidate]:
             if graph.tools[other].server != tool.server:
                 groups.add(_group_of_bridge(graph, start, other, config))
     return [candidate for members in sorted(groups) if (candidate := _candidate(members, graph, config)) is not None]
+
+
+def _of_worlds_without(selected: Sequence[_Candidate], graph: ToolGraph, config: ClusterConfig) -> list[_Candidate]:
+    """A candidate for every world of which no selected cluster holds a plan, because nothing in its tools' descriptions connects them: the
+    tools of its plans, those of most plans first, filled up with its others."""
+    served = {graph.tools[member].world for candidate in selected if candidate.plans for member in candidate.members}
+    uses: dict[str, Counter[int]] = defaultdict(Counter)
+    for plan in graph.plans:
+        world = graph.tools[plan[0]].world
+        if world is not None and world not in served:
+            uses[world].update(plan)
+    found = []
+    for world, counts in sorted(uses.items()):
+        others = [place for place, tool in enumerate(graph.tools) if tool.world == world and place not in counts]
+        members = tuple(
+            sorted([place for place, _ in counts.most_common(config.max_tools)] + others[: max(0, config.min_tools - len(counts))])
+        )
+        plans = frozenset(graph.plans_within(members))
+        if plans:
+            edges = graph.edges_within(members)
+            found.append(_Candidate(members, edges, tuple(chains(edges)), plans, math.fsum(edge.score for edge in edges)))
+    return found
 
 
 def _maximal(plans: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from storage.context.signatures import FUNCTIONS
+from storage.context.context_tools import FUNCTIONS
 from storage.records import Task, Tool
 from synth.worlds.base import World
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from storage.context.context_tools import READ_MORE, READ_NOTES, WRITE_NOTE, added_tools
 from storage.context.settings import PolicyContext
-from storage.context.signatures import READ_MORE, READ_NOTES, WRITE_NOTE, added_tools
 from storage.records import JSON, Task, canonical_json, parse_arguments, plain_json
 from synth.context.marks import add_reminder
 from synth.context.shorten import Shortener

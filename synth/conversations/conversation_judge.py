@@ -20,8 +20,8 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from storage.context.context_tools import NOTE_TOOLS, added_tools
 from storage.context.settings import PolicyContext
-from storage.context.signatures import NOTE_TOOLS, added_tools
 from storage.records import CODE_TOOL, JSON, Message, Task, ToolCall, is_error, parse_arguments
 from synth.blueprints.blueprint import Blueprint, TurnPlan
 from synth.blueprints.schedule import changing_tools

@@ -15,8 +15,8 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+from storage.context.context_tools import WRITE_NOTE, added_tools
 from storage.context.settings import PolicyContext
-from storage.context.signatures import WRITE_NOTE, added_tools
 from storage.errors import BadInput
 from storage.records import CODE_TOOL, Call, Message, Task, content_id
 from synth.clusters.business_clusters import cluster_tools

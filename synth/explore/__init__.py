@@ -6,10 +6,11 @@ admission that all tasks go through (`synth/tasks/solver.py`).
 
 | module | |
 |---|---|
-| `records.py` | the values of the state and of results, and how they hang together |
-| `proposals.py` | arguments for a tool |
+| `conformance.py`, `tool_list.py` | what a live world can be relied on for, measured |
+| `value_records.py` | the values of the state and of results, and how they hang together |
+| `call_proposals.py` | arguments for a tool |
 | `sql.py` | texts for tools that take SQL |
 | `lookups.py` | earlier calls that show a value |
 | `explorer.py` | the search |
-| `wording.py` | requests by template |
+| `plan_wording.py` | requests by template |
 """

@@ -35,19 +35,19 @@ from dataclasses import dataclass, field
 
 from storage.errors import BadInput
 from storage.records import JSON
-from synth.explore.proposals import Proposal, Proposer
-from synth.explore.records import Records, match
+from synth.explore.call_proposals import Proposal, Proposer
 from synth.explore.sql import tables_of
 from synth.explore.tool_list import offered_tools
+from synth.explore.value_records import Records, match
 from synth.worlds.base import Observation
-from synth.worlds.live.errors import ServerFailed
+from synth.worlds.live.copies.copy_errors import ServerFailed
+from synth.worlds.live.copies.live_server import LiveServer, start_contents
 from synth.worlds.live.live_files import folder_digest
 from synth.worlds.live.live_spec import DATA, LiveSpec, Restore, StatePart, Volatile
+from synth.worlds.live.live_state import differences
 from synth.worlds.live.lock import Check, LiveTool, Lock, Use
+from synth.worlds.live.loose_json import parse_loosely
 from synth.worlds.live.plans import fill
-from synth.worlds.live.server import LiveServer, start_contents
-from synth.worlds.live.state import differences
-from synth.worlds.live.values import parse_loosely
 
 PER_TOOL, MOST_CALLS, LATE_S, HANG_S, RL_MS = 3, 80, 1.0, 0.7, 1000.0
 WRITE_TRIES, WITNESSES, MOST_READS, MOST_WRITES = 30, 2, 14, 14

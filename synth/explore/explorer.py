@@ -24,20 +24,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from storage.records import JSON, Frame, canonical_json
+from synth.explore.call_proposals import Proposal, Proposer
 from synth.explore.lookups import Route, holds_value, routes_to, scalar_routes
-from synth.explore.proposals import Proposal, Proposer
-from synth.explore.records import Record, Records, is_key_like
+from synth.explore.plan_wording import label_of_path, request_for_act, request_for_value
 from synth.explore.sql import tables_of
-from synth.explore.wording import label_of_path, request_for_act, request_for_value
+from synth.explore.value_records import Record, Records, is_key_like
 from synth.tasks.solver import NotAdmitted, admit
 from synth.worlds.base import Unsolvable
-from synth.worlds.live.errors import ServerFailed
+from synth.worlds.live.copies.copy_errors import ServerFailed
 from synth.worlds.live.live_intents import LiveIntent, fact_of, kinds_of
 from synth.worlds.live.live_spec import DATA
 from synth.worlds.live.live_world import LiveWorld
 from synth.worlds.live.lock import FoundIntent, FoundSlot
+from synth.worlds.live.loose_json import parse_loosely
 from synth.worlds.live.plans import KEY, PlanCall, execute_template, follow, form_of, found_in, kind_of, moved
-from synth.worlds.live.values import parse_loosely
 
 SHARES = {"reads": 0.08, "acts": 0.32, "lookups": 0.22, "questions": 0.16, "joins": 0.22}
 READS_PER_TOOL, EXAMPLES, TRIES_PER_WRITER = 6, 8, 400

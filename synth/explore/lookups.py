@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from storage.records import JSON
-from synth.explore.records import singular
+from synth.explore.value_records import singular
 from synth.worlds.live.plans import KEY, ONLY
 
 MOST_PATHS = 6

@@ -10,10 +10,10 @@ from storage.errors import BadInput
 from storage.records import CODE_TOOL
 from synth.explore.sql import takes_sql
 from synth.worlds.arguments import compile_checker
-from synth.worlds.live.connection import RawTool
+from synth.worlds.live.copies.live_server import RESTORE_TOOL, SNAPSHOT_TOOL, STATE_TOOL
+from synth.worlds.live.copies.mcp_session import RawTool
 from synth.worlds.live.live_spec import LiveSpec
 from synth.worlds.live.lock import LiveTool
-from synth.worlds.live.server import RESTORE_TOOL, SNAPSHOT_TOOL, STATE_TOOL
 
 MOST_TOOLS = 300
 MOST_REFERENCES = 12

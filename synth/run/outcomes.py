@@ -30,6 +30,7 @@ _PLANS = {
     "no_recipe": "no template fits the requested domain, modes and complexity",
     "model_plan": "the planner gave no valid plan, also after its repairs",
     "misfit": "no values fit the intent",
+    "repeated": "the same conversation was drawn before",
     "not_allowed": "all values that were drawn are set aside for other uses",
     "goals_interfere": "the goals spoil each other",
     "outside_cluster": "it needs a tool outside its cluster",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -34,6 +34,8 @@ from synth.tasks.split import DivisionConfig, division
 from synth.worlds import WORLDS
 
 SCRIPTED = RoleEngines()
+REPEATED = "repeated"
+"""Reason of a proposal whose blueprint was drawn before."""
 _COUNTERPARTS: tuple[tuple[Division, Use], ...] = (("probe", "train"), ("held_out", "eval_out"))
 _PLANNER_LOCK = threading.Lock()
 """Scripted planners share their template libraries, and are quick."""
@@ -174,6 +176,20 @@ def propose_with_models(
 def _is_in(side: Division, divisions: DivisionConfig) -> FrameFilter:
     """Whether a frame is in a division. Cached, so that planners can cache by this function."""
     return lambda frame_id: division(frame_id, divisions) == side
+
+
+def without_repeats(proposals: Sequence[Proposal], known: Set[str]) -> list[Proposal]:
+    """The proposals, in order; one whose blueprint was drawn before counts as a proposal without a plan. A small world has few blueprints.
+
+    known: ids of earlier blueprints.
+    """
+    seen = set(known)
+    distinct: list[Proposal] = []
+    for one in proposals:
+        is_repeat = one.blueprint is not None and one.blueprint.id in seen
+        distinct.append(Proposal(one.job, one.cluster, reason=REPEATED, planning=one.cost) if is_repeat else one)
+        seen.add(one.id)
+    return distinct
 
 
 def make_proposal(job: Job, engines: RoleEngines = SCRIPTED) -> Proposal:

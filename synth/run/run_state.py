@@ -35,6 +35,7 @@ class RunState:
     unrated: number of proposals in which an engine, a tool, the user or the judge failed.
     tasks: number of tasks made of accepted conversations.
     alarms: the controller's alarms, as texts.
+    blueprints: ids of the proposals so far, those of the calibration too.
     """
 
     profiles: list[Profile] = field(default_factory=list)
@@ -47,6 +48,7 @@ class RunState:
     unrated: int = 0
     tasks: int = 0
     alarms: list[str] = field(default_factory=list)
+    blueprints: set[str] = field(default_factory=set)
 
     @property
     def accepted(self) -> int:
@@ -62,6 +64,7 @@ class RunState:
         self.cluster_use.update(one.cluster.id for one in proposals)
         for one in proposals:
             self._count_rejection(one.reason, one.example)
+        self.blueprints.update(one.id for one in proposals)
         self.proposals += len(proposals)
         self.unrated += sum(not one.is_rated for one in proposals)
         self.tasks += sum(len(one.tasks) for one in proposals)
@@ -115,6 +118,7 @@ class RunState:
             )
             texts.append(_join(message["content"] for message in json.loads(row["messages"]) if message["role"] == "user"))
         self.vectors.append(encode(texts))
+        self.blueprints.update(blueprints["blueprint_id"])
         self.proposals += blueprints.height
         self.tasks += tasks.height
         return reports

@@ -45,7 +45,7 @@ from synth.run.controller import Controller, Draw
 from synth.run.failure_targeting import build_controller, factors, focus_of, order_clusters
 from synth.run.outcomes import reason_in_words, reason_key
 from synth.run.patience import Patience
-from synth.run.proposals import Job, Proposal, decision_rows, propose, propose_with_models, report
+from synth.run.proposals import REPEATED, Job, Proposal, decision_rows, propose, propose_with_models, report, without_repeats
 from synth.run.result import Preview, SynthesisResult
 from synth.run.round_parts import CALIBRATION, RoundParts
 from synth.run.run_state import RunState, vectors_of
@@ -238,6 +238,7 @@ class _Run:
         if parts is None:
             stored = self._make_calibration(ids)
         else:
+            self.state.blueprints.update(self.writer.read(parts["blueprints"])["blueprint_id"])
             stored = self.rounds.read_figures(parts["diversity"])
             # of a run with other engines or another focus, which shares this calibration
             if self.writer.read(parts["diversity"])["run"][0] != self.run:
@@ -253,10 +254,13 @@ class _Run:
         jobs = [self._job("calibration", index, [rng.choice(self.setup.clusters)], None, None) for index in range(count)]
         proposals = self._propose(jobs, "calibrating")
         accepted = [one for one in proposals if one.accepted]
-        if len(accepted) < count / 3:
+        distinct = sum(one.reason != REPEATED for one in proposals)
+        if len(accepted) < distinct / 3 or not accepted:
             reasons = Counter(reason_key(one.reason) for one in proposals if one.reason)
             why = f"most of the others: {reason_in_words(reasons.most_common(1)[0][0])}"
-            raise HeadraceError(f"only {len(accepted)} of {count} calibration conversations passed; {why}; the worlds do not fit together")
+            raise HeadraceError(
+                f"only {len(accepted)} of {distinct} calibration conversations passed; {why}; the worlds do not fit together"
+            )
         profiles = [one.simulated.profile for one in accepted if one.simulated is not None]
         low, high = np.quantile([profile.complexity for profile in profiles], [1 / 3, 2 / 3])
         figures = self.rounds.figures(profiles, vectors_of(accepted))
@@ -264,6 +268,7 @@ class _Run:
             Figure("complexity_low_to", round(float(low), 6), None, len(accepted)),
             Figure("complexity_high_from", round(float(high), 6), None, len(accepted)),
         ]
+        self.state.blueprints.update(one.id for one in accepted)
         self.rounds.write(CALIBRATION, ids, accepted, figures, None)
         return tuple(figures)
 
@@ -347,13 +352,13 @@ class _Run:
             self.progress(label, done, total)
 
         if label != "calibrating" and not self.engines.is_scripted:
-            return propose_with_models(jobs, self.engines, label, show_progress, finished)
+            return without_repeats(propose_with_models(jobs, self.engines, label, show_progress, finished), self.state.blueprints)
         batches = [jobs[start : start + _BATCH] for start in range(0, len(jobs), _BATCH)]
         run = self.executor.map if self.executor is not None else map
         for batch in run(propose, batches):
             finished += batch
             show_progress(label, len(finished), len(jobs))
-        return finished
+        return without_repeats(finished, self.state.blueprints)
 
     def _commit(self) -> None:
         if self.engines.answers is not None:

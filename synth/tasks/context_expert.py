@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from storage.context.signatures import READ_MORE, WRITE_NOTE
+from storage.context.context_tools import READ_MORE, WRITE_NOTE
 from storage.records import CODE_TOOL, JSON, Call, FunctionCall, Message, Task, Tool, ToolCall, leaves, parse_arguments, plain_json
 from synth.context.marks import OpenMark, open_marks
 from synth.context.view import MAX_NOTE_CHARS, open_world

@@ -40,7 +40,7 @@ from functools import lru_cache
 from itertools import islice, takewhile
 from typing import Any
 
-from storage.context.signatures import NOTE_TOOLS
+from storage.context.context_tools import NOTE_TOOLS
 from storage.records import CODE_TOOL, JSON, Fact, Message, RefusalReason, Task, canonical_json, is_error, leaves, parse_arguments
 from synth.context.marks import without_marks, without_reminder
 from synth.context.view import open_world

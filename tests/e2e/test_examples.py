@@ -21,7 +21,11 @@ from typer.main import get_command
 from flows.cli.main import app
 from storage.store import Store
 from synth.worlds import WORLDS
+from synth.worlds.live.live_spec import dump_live_spec
 from tests.e2e.conftest import LIMIT_S, ROOT, Finished
+from tests.synth.live_servers.shop_api import DESCRIPTION
+from tests.synth.live_servers.specs import HERE as SERVERS
+from tests.synth.live_servers.specs import notes_spec
 
 pytestmark = [pytest.mark.e2e, pytest.mark.server]
 
@@ -35,6 +39,8 @@ ONLY_PLANNED = {
     r"runs/seed1": "needs trainings with several seeds",
     r"headrace (up|down)": "starts or stops a server and a worker",
     r"serve .*--http": "serves until it is stopped",
+    r"connect mcp": "needs a server of the user's",
+    r"worlds explore": "needs a world that is connected",
     r"verify-log": "needs the calls of a client",
 }
 """Pattern of an example -> why it is not run. With `--dry-run` where its command has that, else only its options are read."""
@@ -63,7 +69,7 @@ def reason_not_to_run(example: str) -> str:
 
 def command_of(arguments: list[str]) -> tuple[tuple[str, ...], Any]:
     """The words of the command that arguments call, and the command."""
-    words = tuple(arguments[:2]) if tuple(arguments[:2]) in COMMANDS else tuple(arguments[:1])
+    words = next((tuple(arguments[:length]) for length in (3, 2) if tuple(arguments[:length]) in COMMANDS), tuple(arguments[:1]))
     return words, COMMANDS[words]
 
 
@@ -98,6 +104,10 @@ def folder(undisturbed: Finished, tmp_path_factory: pytest.TempPathFactory) -> P
     (here / "labelled.jsonl").write_text(json.dumps(labelled) + "\n")
     with gzip.open(here / "mcp_tools.jsonl.gz", "wt") as packed:
         packed.write(rows)
+    for name in ("shop_functions.py", "shop_api.py"):
+        shutil.copy(SERVERS / name, here)
+    (here / "shop_api.json").write_text(json.dumps(DESCRIPTION))
+    (here / "notes.yaml").write_text(dump_live_spec(notes_spec()))
     (here / "bin").mkdir()
     (here / "bin" / "headrace").write_text(f'#!/bin/sh\nexec {sys.executable} -P -m flows.cli.main "$@"\n')
     (here / "bin" / "headrace").chmod(0o755)

@@ -191,7 +191,7 @@ def explore(
 def _connect(spec: LiveSpec, out: Path | None) -> None:
     """Measures a world, writes its two files, and prints the report."""
     from synth.explore.conformance import measure
-    from synth.worlds.live.connection import require_sdk
+    from synth.worlds.live.copies.mcp_session import require_sdk
     from synth.worlds.live.live_spec import dump_live_spec
     from synth.worlds.live.lock import write_lock
 

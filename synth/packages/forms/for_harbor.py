@@ -54,7 +54,7 @@ def _task_files(task: Task, name: str) -> Mapping[str, str]:
 
 
 _SERVE = f'CMD ["python", "-m", "synth.packages.episode_server", "--data", "/world/data", "--log", "{LOG}", "--host", "0.0.0.0"]'
-_TEST = f"#!/bin/sh\nexec python -m synth.packages.judge_log --data /tests/data --log {LOG} --out /logs/verifier/reward.json\n"
+_TEST = f"#!/bin/sh\nexec python -m synth.packages.replay_log --data /tests/data --log {LOG} --out /logs/verifier/reward.json\n"
 
 
 def _dockerfile(copy: str, command: str = "") -> str:

@@ -10,11 +10,11 @@ from pydantic import ValidationError
 
 from storage.errors import BadInput
 from storage.records import JSON
-from synth.worlds.live.folder import Contents
+from synth.worlds.live.copies.live_server import start_contents
+from synth.worlds.live.copies.private_folder import Contents
 from synth.worlds.live.live_spec import LiveSpec, parse_live_spec, read_live_spec
 from synth.worlds.live.live_world import LiveWorld, make_live_world
 from synth.worlds.live.lock import Lock, read_lock
-from synth.worlds.live.server import start_contents
 
 
 def is_live_file(path: Path) -> bool:

@@ -18,13 +18,13 @@ from storage.records import JSON, Tool, content_id
 from synth.text.slot_kinds import SlotKind
 from synth.worlds.arguments import BadArgument, Checker, compile_checker
 from synth.worlds.base import Intent, Observation, World
-from synth.worlds.live.errors import ServerFailed
+from synth.worlds.live.copies.copy_errors import ServerFailed
+from synth.worlds.live.copies.copy_pool import Pool
+from synth.worlds.live.copies.live_server import LiveServer, Snapshot
 from synth.worlds.live.live_intents import LiveIntent, kinds_of, wording_of
 from synth.worlds.live.live_spec import LiveSpec
+from synth.worlds.live.live_state import differences
 from synth.worlds.live.lock import Lock
-from synth.worlds.live.pool import Pool
-from synth.worlds.live.server import LiveServer, Snapshot
-from synth.worlds.live.state import differences
 
 T = TypeVar("T")
 

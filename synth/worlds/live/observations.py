@@ -10,7 +10,7 @@ from typing import Any
 from storage.records import JSON, MAX_NESTING, plain_json
 from synth.sandbox.safe_text import safe_text
 from synth.worlds.base import Observation
-from synth.worlds.live.connection import RawResult
+from synth.worlds.live.copies.mcp_session import RawResult
 from synth.worlds.live.live_spec import LiveSpec
 
 RESULT = "result"

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict
 
 from storage.records import JSON, Call
 from synth.worlds.base import Observation, Shape, Unsolvable, World, misfit
-from synth.worlds.live.values import parse_loosely
+from synth.worlds.live.loose_json import parse_loosely
 
 Path = tuple[Any, ...]
 ONLY, KEY = "*", "@"

@@ -9,7 +9,7 @@ import pytest
 
 from storage.errors import BadInput
 from synth.explore.conformance import Measured, measure
-from synth.worlds.live.box import FORK_SERVER
+from synth.worlds.live.copies.server_box import FORK_SERVER
 from tests.synth.live_servers.notes_server import LIES
 from tests.synth.live_servers.specs import NEEDS_BOX, notes_spec
 

@@ -11,9 +11,9 @@ from storage.records import Frame
 from synth.explore.conformance import measure
 from synth.explore.explorer import Exploration, Explorer
 from synth.explore.lookups import routes_to
-from synth.explore.records import Records, is_key_like, match, words_of
+from synth.explore.plan_wording import act_phrase
 from synth.explore.sql import propose_statement
-from synth.explore.wording import act_phrase
+from synth.explore.value_records import Records, is_key_like, match, words_of
 from synth.tasks.solver import NotAdmitted, admit, execute, expert_messages
 from synth.tasks.verify import judge, verify
 from synth.tasks.wording import render

@@ -79,4 +79,4 @@ class Handler(BaseHTTPRequestHandler):
 if __name__ == "__main__":
     if not os.path.exists(FILE):
         json.dump(ITEMS, open(FILE, "w"))
-    HTTPServer(("127.0.0.1", 8765), Handler).serve_forever()
+    HTTPServer(("127.0.0.1", 8000), Handler).serve_forever()

@@ -34,5 +34,5 @@ def functions_spec() -> LiveSpec:
 def api_spec(description: Path) -> LiveSpec:
     """The HTTP API; its description is written to this file."""
     command = [sys.executable, str(HERE / "shop_api.py")]
-    openapi = {"file": str(description), "base_url": "http://127.0.0.1:8765"}
+    openapi = {"file": str(description), "base_url": "http://127.0.0.1:8000"}
     return parse_live_spec({"live": "api", "openapi": openapi, "command": command, "state": [{"json": "items.json"}]}, "api")

@@ -11,7 +11,7 @@ import urllib.request
 import pytest
 
 from synth.packages.episode_server import ANSWER, LoggedEpisode, respond, serve
-from synth.packages.judge_log import judge_log
+from synth.packages.replay_log import judge_log
 from synth.packages.runtime import Episode
 from synth.packages.task_sources import of_worlds
 

@@ -9,8 +9,8 @@ import pytest
 
 from storage.errors import BadInput
 from storage.records import FunctionCall, Message, ToolCall
-from synth.packages.judge_log import judge_log
 from synth.packages.package_contents import choose, task_lines, world_lines
+from synth.packages.replay_log import judge_log
 from synth.packages.runtime import Episode, Episodes, Package, expert_turns, judge, judge_openai, tool_schemas
 from synth.packages.task_sources import of_worlds
 from synth.worlds import WORLDS

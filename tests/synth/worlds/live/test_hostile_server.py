@@ -15,8 +15,8 @@ import pytest
 
 from storage.records import JSON
 from synth.worlds.base import Observation
-from synth.worlds.live.errors import ServerFailed
-from synth.worlds.live.server import LiveServer
+from synth.worlds.live.copies.copy_errors import ServerFailed
+from synth.worlds.live.copies.live_server import LiveServer
 from tests.synth.live_servers.specs import NEEDS_BOX, hostile_spec
 
 pytestmark = NEEDS_BOX
@@ -98,7 +98,7 @@ def test_the_attacks_can_succeed() -> None:
 def _unboxed() -> list[str]:
     import sys
 
-    from synth.worlds.live.box import FORK_SERVER
+    from synth.worlds.live.copies.server_box import FORK_SERVER
     from tests.synth.live_servers.specs import HERE
 
     run = f"import runpy; runpy.run_path({str(HERE / 'hostile_server.py')!r}, run_name='__main__')"

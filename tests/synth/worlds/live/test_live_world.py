@@ -15,7 +15,7 @@ from storage.records import Message, Outcome, Plan, Success, Task, ToolCall
 from synth.engines.base import ChatAnswer
 from synth.explore.conformance import measure
 from synth.rollouts.episode import Episode
-from synth.worlds.live.errors import ServerDied, ServerHung
+from synth.worlds.live.copies.copy_errors import ServerDied, ServerHung
 from synth.worlds.live.live_spec import LiveSpec, dump_live_spec, parse_live_spec
 from synth.worlds.live.live_world import LiveWorld, make_live_world
 from synth.worlds.live.lock import Check, LiveTool, Lock

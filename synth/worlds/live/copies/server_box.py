@@ -5,8 +5,8 @@ it is an unprivileged user without capabilities, under the sandbox's filter of s
 runs behind a fork server (`inside/fork_server.py`), so that another copy costs a fork.
 
 Covered: the network, files of the host, processes of the host, memory and processes (by a control group where one can be made), the size
-of a file, the size of the folder (watched by `server.py`), the size of an answer, and time. Not covered: a kernel's bugs; without a control
-group, memory and processes are not limited; `isolation: none` covers nothing.
+of a file, the size of the folder (watched by `live_server.py`), the size of an answer, and time. Not covered: a kernel's bugs; without a
+control group, memory and processes are not limited; `isolation: none` covers nothing.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from synth.sandbox import seccomp
 from synth.sandbox.base import Limits as BoxLimits
 from synth.sandbox.box import NOBODY, new_name
 from synth.sandbox.bwrap import JOIN, ControlGroup, cgroup_homes, make_group
-from synth.worlds.live.errors import ServerDied
+from synth.worlds.live.copies.copy_errors import ServerDied
 from synth.worlds.live.live_spec import DATA, Limits, LiveSpec
 
-FORK_SERVER = Path(__file__).parent / "inside" / "fork_server.py"
+FORK_SERVER = Path(__file__).parents[1] / "inside" / "fork_server.py"
 INSIDE = "/run/headrace"
 """Where a box sees the folder `inside/`."""
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/tmp", "TMPDIR": "/tmp", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0"}

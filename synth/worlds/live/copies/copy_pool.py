@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from storage.records import JSON, canonical_json
-from synth.worlds.live.errors import ServerFailed
+from synth.worlds.live.copies.copy_errors import ServerFailed
+from synth.worlds.live.copies.live_server import SEED, LiveServer, Snapshot, remove_orphans
 from synth.worlds.live.live_spec import LiveSpec
 from synth.worlds.live.lock import Lock
-from synth.worlds.live.server import SEED, LiveServer, Snapshot, remove_orphans
 
 MOST_IDLE = 16
 """Copies that wait; more are started where more are in use."""

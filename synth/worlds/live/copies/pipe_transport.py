@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from synth.sandbox.safe_text import safe_text
-from synth.worlds.live.box import Pipes
-from synth.worlds.live.errors import ServerFailed, ServerSpoke
+from synth.worlds.live.copies.copy_errors import ServerFailed, ServerSpoke
+from synth.worlds.live.copies.server_box import Pipes
 
 STDERR_BYTES = 16_384
 READ_BYTES = 1 << 20

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from storage.records import JSON
-from synth.explore.records import words_of
+from synth.explore.value_records import words_of
 from synth.worlds.live.plans import PlanCall, form_of
 
 _ID_WORDS = {"id", "ids", "uuid", "uid", "key"}

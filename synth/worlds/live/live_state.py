@@ -19,8 +19,8 @@ from typing import Any
 import orjson
 
 from storage.records import JSON
-from synth.worlds.live.errors import ServerSpoke
-from synth.worlds.live.folder import Contents
+from synth.worlds.live.copies.copy_errors import ServerSpoke
+from synth.worlds.live.copies.private_folder import Contents
 from synth.worlds.live.live_spec import StatePart
 
 TEXT_BYTES = 4_096

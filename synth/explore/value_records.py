@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from storage.records import JSON
-from synth.worlds.live.values import parse_loosely
+from synth.worlds.live.loose_json import parse_loosely
 
 MOST_NEAR = 400
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
@@ -143,6 +143,8 @@ def singular(word: str) -> str:
         return word[:-3] + "y"
     if word.endswith(("ses", "xes", "ches", "shes")):
         return word[:-2]
+    if word == "ids":
+        return "id"
     return word[:-1] if word.endswith("s") and not word.endswith(("ss", "us", "is")) and len(word) > 3 else word
 
 

@@ -1,7 +1,7 @@
 """A running copy of a live world: calls, state, snapshots, and the way back to one.
 
-One idea: a snapshot is the private folder (`folder.py`), what the server's memory holds where it can say so (Python functions), and the
-calls that led there. How a copy gets back is a setting that is measured, not believed (`conformance.py`):
+One idea: a snapshot is the private folder (`private_folder.py`), what the server's memory holds where it can say so (Python functions), and
+the calls that led there. How a copy gets back is a setting that is measured, not believed (`conformance.py`):
 
 | restore | |
 |---|---|
@@ -30,14 +30,14 @@ from storage.errors import BadInput
 from storage.records import JSON
 from synth.sandbox.box import NOBODY, is_orphan, new_name
 from synth.worlds.base import Observation
-from synth.worlds.live.box import INSIDE, Box, missing_box
-from synth.worlds.live.connection import Connection, RawTool
-from synth.worlds.live.errors import CannotRestore, ServerFailed, ServerSpoke
-from synth.worlds.live.folder import Contents, copy_in, folder_bytes, read_folder, write_folder
+from synth.worlds.live.copies.copy_errors import CannotRestore, ServerFailed, ServerSpoke
+from synth.worlds.live.copies.mcp_session import Connection, RawTool
+from synth.worlds.live.copies.private_folder import Contents, copy_in, folder_bytes, read_folder, write_folder
+from synth.worlds.live.copies.server_box import INSIDE, Box, missing_box
 from synth.worlds.live.live_spec import LiveSpec, Restore
+from synth.worlds.live.live_state import read_state
 from synth.worlds.live.observations import compile_shower
 from synth.worlds.live.openapi import read_operations
-from synth.worlds.live.state import read_state
 
 STATE_TOOL, SNAPSHOT_TOOL, RESTORE_TOOL = "_headrace_state", "_headrace_snapshot", "_headrace_restore"
 """Tools of `inside/function_server.py` for the host."""
@@ -290,7 +290,7 @@ class LiveServer:
         if self.spec.python:
             mounts += [path for path in sys.path if Path(path).is_dir()]
         if self.spec.openapi:
-            from synth.worlds.live.box import needed_paths
+            from synth.worlds.live.copies.server_box import needed_paths
 
             mounts += [str(Path(operations_file(Path(self.spec.openapi.file))).parent)]
             mounts += needed_paths(self.spec.command) if self.spec.command else []

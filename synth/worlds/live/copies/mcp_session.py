@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from storage.errors import BadInput
 from storage.records import JSON
 from synth.sandbox.safe_text import safe_text
-from synth.worlds.live.box import Pipes
-from synth.worlds.live.errors import ServerDied, ServerFailed, ServerHung, ServerSpoke
-from synth.worlds.live.pipe_transport import PipeTransport, ServerNotes
+from synth.worlds.live.copies.copy_errors import ServerDied, ServerFailed, ServerHung, ServerSpoke
+from synth.worlds.live.copies.pipe_transport import PipeTransport, ServerNotes
+from synth.worlds.live.copies.server_box import Pipes
 
 if TYPE_CHECKING:
     from mcp.client.client import Client

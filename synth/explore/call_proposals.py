@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from storage.records import JSON
-from synth.explore.records import Record, Records, Value, words_of
 from synth.explore.sql import Statement, propose_statement, takes_sql
+from synth.explore.value_records import Record, Records, Value, words_of
 from synth.worlds.live.live_spec import DATA
 from synth.worlds.live.lock import LiveTool
 from synth.worlds.live.plans import PlanCall

@@ -1,4 +1,4 @@
-"""The verdict on a log of `episode_server.py`: `python -m synth.packages.judge_log --data DIR --log FILE --out FILE`.
+"""The verdict on a log of `episode_server.py`: `python -m synth.packages.replay_log --data DIR --log FILE --out FILE`.
 
 One idea: the log says what was called, never what came back. The calls are made again in a fresh world, so a log in which a result was
 forged does not exist, and a log that is no log has a reward of 0.

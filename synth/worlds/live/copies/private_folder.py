@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from synth.sandbox.box import NOBODY
-from synth.worlds.live.errors import ServerSpoke
+from synth.worlds.live.copies.copy_errors import ServerSpoke
 
 MOST_ENTRIES = 20_000
 _PLAIN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -1,0 +1,94 @@
+"""`headrace worlds connect` and `explore`: from a command to a world that is synthesised in, in another process and store."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from flows.cli.main import app
+from storage.store import Store, part_id
+from synth.worlds import WORLDS
+from synth.worlds.live.live_files import live_world_of_file
+from synth.worlds.stored_worlds import register_stored, worlds_frame
+from tests.synth.live_servers.specs import HERE, NEEDS_BOX
+
+pytestmark = NEEDS_BOX
+
+
+def call(*words: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, list(words))
+    return result.exit_code, " ".join(result.output.split())
+
+
+@pytest.fixture(scope="module")
+def connected(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A folder in which the server of notes is connected, and the report."""
+    folder = tmp_path_factory.mktemp("connected")
+    file = folder / "notes.yaml"
+    code, said = call(
+        "worlds", "connect", "mcp", "--name", "notes", "--out", str(file), "--", sys.executable, str(HERE / "notes_server.py")
+    )  # fmt: skip
+    assert code == 0, said
+    return file, said
+
+
+def test_the_report_says_what_it_may_be_used_for(connected: tuple[Path, str]) -> None:
+    _, said = connected
+    assert "3 change the state: add_note, move_note, remove_note" in said
+    assert "it may be used for synthesis, verification, rl" in said
+    assert "next: headrace worlds explore" in said
+
+
+def test_explored_tasks_are_a_world_that_a_store_keeps(connected: tuple[Path, str], tmp_path: Path) -> None:
+    file, _ = connected
+    code, said = call("worlds", "explore", str(file), "--seconds", "6", "--plans", "30")
+    assert code == 0, said
+    assert "admitted" in said
+    world = live_world_of_file(file)
+    assert len(world.intents) > 5
+    WORLDS.register(world)
+    store = Store(tmp_path / "store")
+    rows = worlds_frame([world.name])
+    assert json.loads(rows["spec"][0])["live"]["live"] == "notes"
+    store.commit([store.write("worlds", part_id("worlds", [world.name], {}, 1), rows)])
+    WORLDS.forget(world.name)
+    register_stored(store)
+    assert WORLDS[world.name] is world
+
+
+def test_a_changed_file_has_to_be_measured_again(connected: tuple[Path, str], tmp_path: Path) -> None:
+    file, _ = connected
+    copy = tmp_path / "notes.yaml"
+    copy.write_text(file.read_text() + "hide: [remove_note]\n")
+    copy.with_suffix(".lock.json").write_text(file.with_suffix(".lock.json").read_text())
+    code, said = call("worlds", "explore", str(copy))
+    assert code == 2
+    assert "has changed since it was measured" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["mcp", "npx", "-y", "@modelcontextprotocol/server-memory"], "install it first: npm install"),
+        (["mcp", "no-such-command-here"], "no such command"),
+        (["mcp", "--env", "X", "cat"], "--env X: write it as NAME=VALUE"),
+        (["mcp", "--state", "{", "cat"], "is no JSON"),
+        (["openapi", "no_such.json"], "no such file"),
+        (["python", "no_such_module:Thing"], "No module named 'no_such_module'"),
+        (["file", "no_such.yaml"], "no such file"),
+    ],
+)
+def test_what_cannot_be_connected_is_said_in_words(words: list[str], said: str) -> None:
+    code, output = call("worlds", "connect", *words)
+    assert code == 2
+    assert said in output
+
+
+def test_a_live_file_is_not_checked_as_a_spec(connected: tuple[Path, str]) -> None:
+    code, output = call("worlds", "check", str(connected[0]))
+    assert code == 2
+    assert "is a live world" in output
