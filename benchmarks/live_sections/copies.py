@@ -1,7 +1,8 @@
 """How fast live worlds are set back and called, how many run side by side, and whether a hostile server gets out of its box.
 
-`reset_ms_python_forked`, `reset_ms_node`: the median time to start a copy anew on its start state, until it lists its tools and answers; of
-the slowest server of each kind. `sdk_overhead_ms`: the median of a call through the SDK less that of the same call as bare JSON-RPC.
+`reset_ms_python_forked`, `reset_ms_node`: the median time to start a copy anew on its start state, until its session has begun; of the
+slowest server of each kind, with the machine's clock. `reset_ms_python_clock`: of the two that need a clock of their own, with libfaketime,
+under which the event loops of Python wait longer for every message. `sdk_overhead_ms`: the median of a call through the SDK less that of the same call as bare JSON-RPC.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from synth.worlds.live.copies.live_server import LiveServer
 from synth.worlds.live.copies.server_box import Box
 from tests.synth.live_servers.specs import notes_spec
 
-KEYS = ("reset_ms_python_forked", "reset_ms_node", "sdk_overhead_ms", "copies_parallel")
+KEYS = ("reset_ms_python_forked", "reset_ms_python_clock", "reset_ms_node", "sdk_overhead_ms", "copies_parallel")
 RESETS, CALLS, COPIES = 9, 300, 24
 MINUTES = 5
 
@@ -27,18 +28,21 @@ MINUTES = 5
 def measure_copies(deadline: Deadline) -> Figures:
     deadline.allows(MINUTES)
     python = {name: reset_ms(name) for name in PYTHON_SERVERS}
+    clock = {f"{name}, clock": reset_ms(name, with_clock=True) for name in PYTHON_SERVERS if live_spec(name).clock}
     node = {name: reset_ms(name) for name in NODE_SERVERS}
-    print(f"    ms of a reset: {json.dumps({**python, **node})}", flush=True)
+    print(f"    ms of a reset: {json.dumps({**python, **clock, **node})}", flush=True)
     return {
         "reset_ms_python_forked": max(python.values()),
+        "reset_ms_python_clock": max(clock.values()),
         "reset_ms_node": max(node.values()),
         "sdk_overhead_ms": max(0.0, through_sdk_ms() - bare_ms()),
         "copies_parallel": float(parallel_copies()),
     }
 
 
-def reset_ms(name: str) -> float:
-    server = LiveServer(live_spec(name))
+def reset_ms(name: str, *, with_clock: bool = False) -> float:
+    spec = live_spec(name)
+    server = LiveServer(spec if with_clock else spec.model_copy(update={"clock": None}))
     start = server.snapshot()
     times = []
     for _ in range(RESETS):

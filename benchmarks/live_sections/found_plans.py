@@ -36,12 +36,7 @@ def measure_plans(deadline: Deadline) -> Figures:
     figures = dict.fromkeys(KEYS, 0.0)
     tried = admitted = determined = readmitted = plans = multi = 0
     least: list[int] = []
-    pages = [
-        "# Plans found by execution",
-        "",
-        "Written by `make bench live`: five plans of each server, drawn by lot, with the request.",
-        "",
-    ]
+    pages = ["# Plans found by execution", "", "Written by `make bench live`: five plans of each server, drawn by lot.", ""]
     for name in EXPLORED:
         deadline.allows(SECONDS[name] / 60 + 2)
         measured = measured_server(name)
@@ -60,9 +55,7 @@ def measure_plans(deadline: Deadline) -> Figures:
         figures["live_replay_mismatches"] += held["mismatches"]
         determined -= held["undetermined"]
         if name == "tau2-retail":
-            figures["kinds_tau2_retail"] = len(
-                {json.dumps([call.model_dump() for call in intent.calls], sort_keys=True) for intent in found.intents}
-            )
+            figures["kinds_tau2_retail"] = len({kind_of(intent.calls, intent.told) for intent in found.intents})
             figures["write_tools_covered_tau2_retail"] = len(_writers_used(world, found))
         print(f"    {name}: {found.admitted} of {found.tried} admitted, {len(found.intents)} kinds, {dict(found.refused)}", flush=True)
         pages += _examples(name, found)

@@ -19,6 +19,8 @@ import socket
 import sys
 
 OLD_STREAMS = []
+USUAL = ("anyio._backends._asyncio", "mcp.server.stdio", "mcp.server.fastmcp", "mcp.server.lowlevel.server", "asyncio.runners")
+"""Modules that servers import only when they run, where their packages are in use."""
 
 
 def source_of(command):
@@ -38,6 +40,14 @@ def import_first(command):
     path = source_of(command)
     if path is None:
         return
+    import_all(path, command)
+    for name in USUAL:
+        if name.partition(".")[0] in sys.modules:
+            with contextlib.suppress(Exception):
+                importlib.import_module(name)
+
+
+def import_all(path, command):
     with contextlib.suppress(OSError, SyntaxError, ValueError), open(path, "rb") as file:
         tree = ast.parse(file.read())
         for node in tree.body:
