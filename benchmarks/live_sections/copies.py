@@ -2,7 +2,8 @@
 
 `reset_ms_python_forked`, `reset_ms_node`: the median time to start a copy anew on its start state, until its session has begun; of the
 slowest server of each kind, with the machine's clock. `reset_ms_python_clock`: of the two that need a clock of their own, with libfaketime,
-under which the event loops of Python wait longer for every message. `sdk_overhead_ms`: the median of a call through the SDK less that of the same call as bare JSON-RPC.
+under which the event loops of Python wait longer for every message. `sdk_overhead_ms`: the median of a call through the SDK less that of
+the same call as bare JSON-RPC.
 """
 
 from __future__ import annotations

@@ -91,7 +91,8 @@ class LiveServer:
         self._parsed: dict[str, tuple[bytes, JSON]] = {}
         self._box: Box | None = None
         self._connection: Connection | None = None
-        self.instructions = ""
+        self.instructions = self.name = ""
+        """What the server says of itself."""
         self.is_broken = False
         """Set by the user of the copy: it must not be used again."""
         try:
@@ -229,7 +230,7 @@ class LiveServer:
             answer_bytes=limits.answer_mib << 20,
         )
         self._connection.on_tick = self._check_size
-        self.instructions = self._connection.instructions
+        self.instructions, self.name = self._connection.instructions, self._connection.server_name
 
     def _check_size(self) -> None:
         most = self.spec.limits.disk_mib << 20

@@ -108,7 +108,7 @@ class Connection:
         require_sdk()
         self._where, self.call_s, self._answer_bytes = where, call_s, answer_bytes
         self.notes = ServerNotes()
-        self.instructions = ""
+        self.instructions = self.server_name = ""
         self._loop = loop()
         self._failure: ServerFailed | None = None
         self._client: Client | None = None
@@ -162,6 +162,7 @@ class Connection:
         async with asyncio.timeout(start_s) as limit, client:
             limit.reschedule(None)
             self._client, self.instructions = client, client.instructions or ""
+            self.server_name = client.server_info.name if client.server_info is not None else ""
             self._ready.set_result(None)
             assert self._closing is not None
             await self._closing.wait()
