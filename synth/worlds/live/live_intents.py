@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from storage.records import JSON, Fact, Language, Plan, Success
-from synth.text.slot_kinds import OpenNames, Quantity, SlotKind, Vocabulary
+from synth.text.slot_kinds import Identifier, OpenNames, Quantity, SlotKind, Vocabulary
 from synth.worlds.base import Intent, Shape, Slot, Solution, World, misfit
 from synth.worlds.live.lock import FoundIntent
 from synth.worlds.live.plans import execute_template, follow, shape_of
@@ -15,6 +15,9 @@ from synth.worlds.live.plans import execute_template, follow, shape_of
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _TIME = re.compile(r"\d?\d:\d\d(:\d\d)?")
 DONE = "It is done."
+MOST_FORMS = 3
+_RUN = re.compile(r"[^\W\d_]+|\d+|.", re.DOTALL)
+_FORMS = {"digit": r"\d+", "letter": "[A-Za-z]+"}
 
 
 class LiveIntent(Intent):
@@ -81,11 +84,32 @@ def kinds_of(intents: Sequence[FoundIntent]) -> dict[str, SlotKind]:
             if slot.kind == "number" and values:
                 numbers = sorted(value for value in values if isinstance(value, int | float))
                 kinds[f"{found.name}.{slot.name}"] = Quantity("count", numbers[0], numbers[-1], tuple(numbers))
+            elif pattern := id_pattern([str(value) for value in values]):
+                kinds[f"{found.name}.{slot.name}"] = Identifier(pattern, tuple(str(value) for value in values))
             else:
                 kinds[f"{found.name}.{slot.name}"] = Vocabulary(
                     OpenNames({str(value): {"en": str(value), "zh": str(value)} for value in values})
                 )
     return kinds
+
+
+def id_pattern(values: Sequence[str]) -> str:
+    """The form that values share, as a regular expression: paths, addresses of mail, or the same letters, digits and marks in the same
+    order; empty for words, and for values of many forms."""
+    if not values or any(not value or any(letter.isspace() for letter in value) for value in values):
+        return ""
+    if all(value.startswith("/") for value in values):
+        return r"/[\w./-]+"
+    if all(re.fullmatch(r"[\w.+-]+@[\w.-]+", value) for value in values):
+        return r"[\w.+-]+@[\w-]+\.[\w.-]+"
+    if any(value.isalpha() for value in values):
+        return ""
+    forms = {"".join(_FORMS.get(_sort(run[0]), re.escape(run)) for run in _RUN.findall(value)) for value in values}
+    return "|".join(sorted(forms)) if len(forms) <= MOST_FORMS else ""
+
+
+def _sort(letter: str) -> str:
+    return "digit" if letter.isdigit() else "letter" if letter.isalpha() else letter
 
 
 def wording_of(intents: Sequence[FoundIntent]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from filters.reading.world_reader import WorldReader
 from storage.records import Frame
 from synth.explore.conformance import measure
 from synth.explore.explorer import Exploration, Explorer
@@ -17,6 +18,7 @@ from synth.explore.value_records import Records, is_key_like, match, words_of
 from synth.tasks.solver import NotAdmitted, admit, execute, expert_messages
 from synth.tasks.verify import judge, verify
 from synth.tasks.wording import render
+from synth.worlds.live.live_intents import id_pattern
 from synth.worlds.live.live_world import LiveWorld, make_live_world
 from tests.synth.live_servers.specs import NEEDS_BOX, notes_spec
 
@@ -110,3 +112,19 @@ def test_a_statement_says_all_that_it_holds() -> None:
 def test_an_act_is_told_by_its_description() -> None:
     assert act_phrase("cancel_order", "Cancel a pending order. Ask first.") == "cancel a pending order"
     assert act_phrase("write_file", "Create a new file or completely overwrite an existing file with new content.") == "write file"
+
+
+def test_values_of_one_form_are_identifiers() -> None:
+    assert id_pattern(["#W51", "#W7"]) == r"\#[A-Za-z]+\d+"
+    assert id_pattern(["/data/a.txt", "/data/b/c.md"]) == r"/[\w./-]+"
+    assert id_pattern(["ada@x.org"]) == r"[\w.+-]+@[\w-]+\.[\w.-]+"
+    assert id_pattern(["pending", "o12"]) == ""
+    assert id_pattern(["buy milk"]) == ""
+
+
+@NEEDS_BOX
+def test_a_request_of_a_log_is_read_into_the_live_world(explored: tuple[type[LiveWorld], Exploration]) -> None:
+    kind, _ = explored
+    (reading,) = WorldReader([kind]).read(["could you get rid of note n3, remove it please"])
+    assert kind.intents[reading.intent].shape(frozenset()).tools == ("remove_note",)
+    assert {value.slot: value.value for value in reading.values} == {"note_id": "n3"}
