@@ -413,9 +413,11 @@ class _Measurement:
         if unsteady:
             at = next(at for at, check in enumerate(self.checks) if check.name == "reads_write_nothing")
             self.checks[at] = Check(name="reads_write_nothing", holds=False, detail=f"reading changes what is read: {', '.join(unsteady)}")
-        self._check(
-            "state_is_complete", not hidden, f"the state does not show what these do: {', '.join(sorted(hidden))}" if hidden else ""
-        )
+        if not self.spec.state and not self.spec.python and any(tool.changes_state for tool in self.tools):
+            detail = "tools change something, and no `state` says what: name files, or calls that read"
+        else:
+            detail = f"the state does not show what these do: {', '.join(sorted(hidden))}" if hidden else ""
+        self._check("state_is_complete", not detail, detail)
         self._check("nothing_comes_late", not late, f"changed a second later: {', '.join(list(late)[:3])}" if late else "")
 
     def _invisible(self, writes: Sequence[ProbeCall]) -> list[ProbeCall]:
@@ -540,7 +542,8 @@ class _Measurement:
         self.checks.append(Check(name=name, holds=holds, detail=detail))
 
     def _uses(self, way: Restore, reset_ms: float) -> tuple[Use, ...]:
-        held = {check.name: bool(check.holds) for check in self.checks}
+        survival = ("hang_is_survived", "crash_is_survived")
+        held = {check.name: bool(check.holds) or (check.name in survival and check.holds is None) for check in self.checks}
 
         def hold(*names: str) -> bool:
             return all(held.get(name, False) for name in names) and held.get("keeps_working", True)
