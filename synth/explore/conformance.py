@@ -65,7 +65,7 @@ _ERROR_TEXT = re.compile(
     r"^(?:\w+ )?(?:error|exception|failed|failure|invalid|not found|unknown|no such|cannot|could not|traceback)\b[:.]?", re.I
 )
 _READ_NAMES = re.compile(
-    r"^(?:get|list|read|search|find|show|describe|query|fetch|look|count|check|calculate|open|git_(?:status|log|diff|show|branch))", re.I
+    r"^(?:get|list|read|search|find|show|describe|query|fetch|look|count|calculate|git_(?:status|log|diff|show|branch))(?![a-z])", re.I
 )
 _NO_NETWORK = ("getaddrinfo", "ENOTFOUND", "EAI_AGAIN", "Name or service", "name resolution", "ENETUNREACH", "Network is unreachable")
 ProbeCall = tuple[str, str]
@@ -129,6 +129,8 @@ class _Measurement:
             raise BadInput(f"{self.spec.live}: {failure}") from None
         finally:
             server.close()
+        if not self.spec.has_way_back:
+            self.notes.append("it cannot be set back, so only tools that say that they read (or that `reads` names) were called")
         self._check("starts", True, f"{len(self.tools)} tools, {len(first.calls)} calls tried")
         self._find_error_texts(first)
         way, reset_ms = self._try(first, hinted)
@@ -194,7 +196,8 @@ class _Measurement:
             records.add_value("path", f"{DATA}/{path}")
         proposer = Proposer(records, tables_of(state) if any(part.sqlite for part in self.spec.state) else {}, self.rng)
         run = Run(state=state)
-        ordered = sorted(self.tools, key=lambda tool: (tool.changes_state and not _READ_NAMES.match(tool.name), tool.name))
+        tools = self.tools if self.spec.has_way_back else [tool for tool in self.tools if not tool.changes_state]
+        ordered = sorted(tools, key=lambda tool: (tool.changes_state and not _READ_NAMES.match(tool.name), tool.name))
         for round_ in range(PER_TOOL):
             for tool in ordered:
                 is_writer = tool.changes_state and not _READ_NAMES.match(tool.name)
@@ -206,7 +209,7 @@ class _Measurement:
                 if not observation.is_error:
                     records.add(parse_loosely(json.loads(observation.content)), at=f"{tool.name}{round_}")
         self._probe_writes(server, [tool for tool in ordered if tool.changes_state], proposer, run)
-        for tool in ordered[:20]:
+        for tool in ordered[:20] if self.spec.has_way_back else ():
             for wrong in _wrong_arguments(tool, run):
                 self._call(server, tool.name, wrong, run)
         return run
@@ -431,8 +434,8 @@ class _Measurement:
         """The first way back that is faithful, and the median of its milliseconds."""
         self.progress("setting copies back")
         ways: tuple[Restore, ...] = ("live", "restart", "replay")
-        if self.spec.is_remote:
-            ways = ("replay",) if "{copy}" in json.dumps(self.spec.model_dump(mode="json")) else ()
+        if self.spec.is_elsewhere:
+            ways = ("replay",) if self.spec.has_way_back else ()
         if self.spec.restore != "measured":
             ways = (self.spec.restore,)
         wrong: list[str] = []
@@ -443,7 +446,7 @@ class _Measurement:
                 self._check("snapshot_is_faithful", True, way + others)
                 return way, statistics.median(times)
             wrong.append(f"{way} ({reason})")
-        if not ways or self.spec.is_remote:
+        if not ways or self.spec.is_elsewhere:
             self._check(
                 "snapshot_is_faithful", None, "a server elsewhere cannot be set back; let `fixed` or `url` hold {copy} if it has namespaces"
             )
@@ -493,7 +496,7 @@ class _Measurement:
 
     def _check_copies(self, reads: list[ProbeCall], writes: list[ProbeCall]) -> None:
         self.progress("trying two copies side by side, a hang and a crash")
-        if self.spec.is_remote and self.checks[-1].holds is None:
+        if self.spec.is_elsewhere and self.checks[-1].holds is None:
             self._check("copies_are_apart", None, "a server elsewhere is one for all")
             return
         first, second = self._copy(), self._copy()
@@ -517,8 +520,8 @@ class _Measurement:
         self._check("copies_are_apart", not differing and is_same, "" if not differing and is_same else detail)
 
     def _check_failures(self, calls: Sequence[ProbeCall]) -> None:
-        if self.spec.is_remote or not calls:
-            self._check("hang_is_survived", None, "a server elsewhere is not ours to stop" if self.spec.is_remote else "no call works")
+        if self.spec.is_elsewhere or not calls:
+            self._check("hang_is_survived", None, "a server elsewhere is not ours to stop" if self.spec.is_elsewhere else "no call works")
             self._check("crash_is_survived", None, "")
             return
         for name, number, kind in (("hang_is_survived", signal.SIGSTOP, "ServerHung"), ("crash_is_survived", signal.SIGKILL, "ServerDied")):

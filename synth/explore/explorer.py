@@ -272,8 +272,6 @@ class Explorer:
             proposal = self._proposer.propose(tool, self._rng.choice(around))
             if proposal is None or proposal.statement is not None or any(str(value) == str(each) for each in proposal.slots.values()):
                 continue
-            if not any(is_key_like(name.removesuffix("s")) or value for name, value in proposal.slots.items()):
-                continue
             result = self._make_read(proposal)
             routes = routes_to(value, result, prefix) if result is not None else []
             if routes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -117,6 +118,6 @@ def _selections(
         if str(inner) == str(name) or field.endswith(("_id", "Id")):
             continue
         if sum(isinstance(other, Mapping) and other.get(field) == inner for _, other in entries) == 1:
-            slot = f"{prefix}{noun}_{field}"
+            slot = re.sub(r"\W", "_", f"{prefix}{noun}_{field}")
             yield {"where": [field, slot]}, {slot: inner}, {slot: field.replace("_", " ")}
             return

@@ -21,7 +21,7 @@ def judge_log(task: Task, log: str) -> Verdict:
     """The verdict on the text of a log; a line that has not its form makes it fail."""
     episode, answer = Episode(task), ""
     try:
-        for line in log.splitlines():
+        for line in filter(str.strip, log.split("\n")):
             entry = json.loads(line)
             if "answer" in entry:
                 answer = str(entry["answer"])

@@ -64,7 +64,7 @@ def read_calls(path: Path, task: Task) -> dict[str, list[Message]]:
     episodes: dict[str, list[Message]] = {}
     begun: dict[str, int] = {}
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").rstrip("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"{path}: cannot be read ({error}); name a file that `headrace serve --log` wrote") from None
     for number, line in enumerate(lines, 1):

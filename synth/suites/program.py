@@ -27,6 +27,7 @@ import importlib
 import importlib.util
 import json
 import pickle
+import secrets
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -268,7 +269,7 @@ class Requests:
     """Answers requests, and keeps the handles."""
 
     def __init__(self, adapter: Adapter) -> None:
-        self._adapter, self._handles, self._opened = adapter, dict[int, Any](), 0
+        self._adapter, self._handles, self._opened = adapter, dict[int, Any](), secrets.randbits(48)
 
     def answer(self, op: str, given: dict[str, Any]) -> Any:
         if op == "describe":

@@ -173,7 +173,8 @@ def explore(
             raise BadInput(f"{file}: its tasks cannot be verified; `headrace worlds connect file {file}` says why")
         bare = make_live_world(world.spec, world.lock.model_copy(update={"intents": ()}))
         found = Explorer(bare, seconds=seconds, most=plans, seed=seed, progress=_show_progress()).run()
-        write_lock(file, world.lock.model_copy(update={"intents": tuple(found.intents)}))
+        if found.intents:
+            write_lock(file, world.lock.model_copy(update={"intents": tuple(found.intents)}))
         share = f" ({found.admitted / found.tried:.0%})" if found.tried else ""
         print_text(f"tried {found.tried:,} plans in {found.calls:,} calls, admitted {found.admitted:,}{share}: {len(found.intents)} kinds")
         for reason, count in found.refused.most_common(4):
@@ -305,5 +306,6 @@ def _words(command: list[str], folder: Path | None) -> list[str]:
             rest = path.resolve().relative_to(folder.resolve())
             words.append(DATA if str(rest) == "." else f"{DATA}/{rest}")
         else:
-            words.append(str(path.absolute()) if "/" in word and path.exists() else word)
+            is_file = path.is_file() and bool(words)
+            words.append(str(path.absolute()) if is_file or ("/" in word and path.exists()) else word)
     return words

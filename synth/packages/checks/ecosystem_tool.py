@@ -116,7 +116,7 @@ def open_package(folder: Path) -> PackageFolder:
         raise BadInput(f"{folder} holds no package; write one with `headrace package --for NAME --out {folder.name}`") from None
     tasks: dict[str, list[Task]] = {}
     for worlds in sorted(folder.rglob(WORLDS_FILE)):
-        if worlds.parent.parent.name == "world":  # what Harbor's service sees: a task without its plan
+        if form == "harbor" and worlds.parent.parent.name == "world":  # what Harbor's service sees: a task without its plan
             continue
         package = Package(worlds.parent)
         for split in package.splits:
@@ -126,4 +126,4 @@ def open_package(folder: Path) -> PackageFolder:
 
 def json_lines(path: Path) -> list[dict[str, Any]]:
     """The objects of a JSON Lines file; none if there is no file."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()] if path.is_file() else []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()] if path.is_file() else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,6 +16,9 @@ from synth.worlds.live.copies.private_folder import Contents
 from synth.worlds.live.live_spec import LiveSpec, parse_live_spec, read_live_spec
 from synth.worlds.live.live_world import LiveWorld, make_live_world
 from synth.worlds.live.lock import Lock, read_lock
+
+TRUST = "HEADRACE_TRUST_STORES"
+"""Environment variable that lets worlds of a store run unboxed, with the network, or with secrets."""
 
 
 def is_live_file(path: Path) -> bool:
@@ -55,8 +59,17 @@ def live_world_of_source(source: Mapping[str, JSON], where: str) -> type[LiveWor
         lock = Lock.model_validate(source["lock"])
     except ValidationError as error:
         raise BadInput(f"{where}: its measurement cannot be read ({str(error.errors()[0]['msg'])[:80]})") from None
+    _check_trust(spec, where)
     check_folder(spec, lock, where)
     return make_live_world(spec, lock)
+
+
+def _check_trust(spec: LiveSpec, where: str) -> None:
+    """Raises BadInput where a store's world would run unboxed, with the network or with secrets, and the user has not allowed it."""
+    wishes = {"isolation: none": spec.isolation == "none", "network": spec.network, "secrets": bool(spec.secrets)}
+    asks = [name for name, is_asked in wishes.items() if is_asked]
+    if asks and not os.environ.get(TRUST):
+        raise BadInput(f"{where} wants {', '.join(asks)}; set {TRUST}=1 if you trust who made the store")
 
 
 def check_folder(spec: LiveSpec, lock: Lock, where: str) -> None:

@@ -19,6 +19,7 @@ from storage.records import JSON, content_id
 
 DATA = "/data"
 """The private folder, as a server sees it."""
+COPY = "{copy}"
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,60}")
 Arguments = dict[str, JSON]
 NamedCall = tuple[str, Arguments]
@@ -163,6 +164,16 @@ class LiveSpec(_Part):
     @property
     def is_remote(self) -> bool:
         return self.url is not None
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the server is not started here, and so cannot be stopped or set back from here."""
+        return self.is_remote or (self.openapi is not None and not self.command)
+
+    @property
+    def has_way_back(self) -> bool:
+        """Whether a copy can be set back at all: one that is started here, or elsewhere a namespace of its own (`{copy}`)."""
+        return not self.is_elsewhere or COPY in str(self.model_dump(mode="json"))
 
     @property
     def id(self) -> str:

@@ -149,7 +149,9 @@ def _files(pattern: str, contents: Contents) -> dict[str, JSON]:
         if isinstance(here, dict):
             here[name] = (
                 {}
-                if entry.data is None and entry.link is None
+                if entry.is_folder
+                else "no plain file"
+                if entry.is_special
                 else f"link to {entry.link}"
                 if entry.data is None
                 else shown_bytes(entry.data)

@@ -18,7 +18,6 @@ from storage.records import JSON, Tool, content_id
 from synth.text.slot_kinds import SlotKind
 from synth.worlds.arguments import BadArgument, Checker, compile_checker
 from synth.worlds.base import Intent, Observation, World
-from synth.worlds.live.copies.copy_errors import ServerFailed
 from synth.worlds.live.copies.copy_pool import Pool
 from synth.worlds.live.copies.live_server import LiveServer, Snapshot
 from synth.worlds.live.live_intents import LiveIntent, kinds_of, wording_of
@@ -116,7 +115,7 @@ class LiveWorld(World):
             self._giver = weakref.finalize(self, self.pool.give_back, self._server)
         try:
             return work(self._server)
-        except ServerFailed:
+        except BaseException:  # a call that was cut off may have had its effect
             self._server.is_broken = True
             self._release()
             self._server = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from storage.records import JSON, MAX_NESTING, plain_json
@@ -29,14 +29,41 @@ def compile_shower(spec: LiveSpec) -> Shower:
         value = _picked(_value(raw), keys)
         text = value if isinstance(value, str) else None
         is_error = raw.is_error or (text is not None and any(pattern.search(text) for pattern in errors))
-        content = _error_text(value) if is_error else plain_json(value if isinstance(value, Mapping) else {RESULT: value})
-        content = safe_text(content.encode("utf-8", errors="replace"))
-        for of_tool, pattern, shown in volatile:
-            if of_tool in ("", tool):
-                content = pattern.sub(shown, content)
-        return Observation(content, is_error)
+        masks = [(pattern, shown) for of_tool, pattern, shown in volatile if of_tool in ("", tool) and not tool.startswith("_headrace")]
+        value = _masked(value, masks) if masks else value
+        content = _as_json(value, is_error)
+        if "\\u00" in content:  # control characters, which JSON escapes
+            content = _as_json(_safe(value), is_error)
+        return Observation(safe_text(content.encode("utf-8", errors="replace")), is_error)
 
     return show
+
+
+def _as_json(value: JSON, is_error: bool) -> str:
+    return _error_text(value) if is_error else plain_json(value if isinstance(value, Mapping) else {RESULT: value})
+
+
+def _safe(value: JSON) -> JSON:
+    """The value with safe texts."""
+    if isinstance(value, Mapping):
+        return {_safe(key): _safe(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_safe(each) for each in value]
+    return safe_text(value.encode("utf-8", errors="replace")) if isinstance(value, str) else value
+
+
+def _masked(value: JSON, masks: Sequence[tuple[re.Pattern[str], str]]) -> JSON:
+    """The value with every match of a mask replaced, in texts and in numbers; a number that is masked becomes a text."""
+    if isinstance(value, Mapping):
+        return {key: _masked(inner, masks) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_masked(each, masks) for each in value]
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return value
+    text = masked = str(value)
+    for pattern, shown in masks:
+        masked = pattern.sub(shown, masked)
+    return value if masked == text else masked
 
 
 def _value(raw: RawResult) -> JSON:

@@ -89,8 +89,8 @@ def fill(source: JSON, slots: Mapping[str, JSON], results: Sequence[JSON]) -> JS
 def form_of(source: JSON) -> str:
     """`said`, `found` or `text`; empty for a constant."""
     if isinstance(source, Mapping) and len(source) == 1:
-        (name,) = source
-        return name if name in _FORMS else ""
+        ((name, value),) = source.items()
+        return name if name in _FORMS and isinstance(value, list if name == "found" else str) else ""
     return ""
 
 

@@ -165,6 +165,22 @@ def large_file(host):
 
 
 @attack
+def sparse_files(host):
+    for number in range(200):
+        with open(f"/data/sparse{number}", "wb") as file:
+            file.truncate(32 << 20)
+    raise ToolFailed("refused: see the state")
+
+
+@attack
+def deep_folders(host):
+    for _ in range(1200):
+        os.mkdir("d")
+        os.chdir("d")
+    raise ToolFailed("refused: see the state")
+
+
+@attack
 def huge_answer(host):
     return "escaped: " + "x" * (100 << 20)
 

@@ -43,14 +43,15 @@ class Expected:
         return {path: value for path, value in changes.items() if path not in self.volatile}
 
 
-def run_reference(world: World, calls: Sequence[Call]) -> Expected:
-    """Executes the reference, twice if it changes anything, each time from the start state. Leaves the world as the last run left it."""
+def run_reference(world: World, calls: Sequence[Call], seed: int = 0) -> Expected:
+    """Executes the reference, twice if it changes anything, each time from the start state of the seed. Leaves the world as the last run
+    left it."""
     results = [(call, world.call(call.tool, call.arguments)) for call in calls]
     errors = tuple(f"{call.tool}: {result.content}" for call, result in results if result.is_error)
     first = world.changes()
     if not first:
         return Expected({}, frozenset(), errors)
-    world.reset(0)
+    world.reset(seed)
     for call in calls:
         world.call(call.tool, call.arguments)
     second = world.changes()

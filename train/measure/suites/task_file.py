@@ -72,7 +72,7 @@ class TaskFileSuite:
 
     def cases(self, groups: Sequence[str] = (), limit: int | None = None) -> list[SuiteCase]:
         every = list[SuiteCase]()
-        for number, line in enumerate(self._text.splitlines(), start=1):
+        for number, line in enumerate(self._text.split("\n"), start=1):
             if line.strip():
                 every.append(self._case(line, number))
         if not every:
@@ -114,7 +114,7 @@ class TaskFileSuite:
         world = WORLDS[short.world]
         changes = short.changes or {}
         if short.calls:
-            done = run_reference(world(short.seed), short.calls)
+            done = run_reference(world(short.seed), short.calls, short.seed)
             if not done.is_clean:
                 raise BadInput(f"{where}: a reference call fails: {done.errors[0][:200]}")
             changes = done.changes if short.changes is None else changes

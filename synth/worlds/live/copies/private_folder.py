@@ -16,23 +16,32 @@ from pathlib import Path
 from synth.sandbox.box import NOBODY
 from synth.worlds.live.copies.copy_errors import ServerSpoke
 
-MOST_ENTRIES = 20_000
+MOST_ENTRIES, MOST_DEPTH = 20_000, 48
+_TOO_MUCH = "the private folder holds more than {} MiB, or too many files; raise `limits.disk_mib` if that is meant"
 _PLAIN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file (data), a link (its target) or a folder (neither). mode: permissions. mtime_ns: of files. mark: to tell whether it changed."""
+    """A file (data), a link (its target), another thing such as a pipe (is_special), or a folder (none of these).
+
+    mode: permissions. mtime_ns: of files. mark: to tell whether it changed.
+    """
 
     data: bytes | None = None
     link: str | None = None
     mode: int = 0o755
     mtime_ns: int = 0
     mark: tuple[int, ...] = ()
+    is_special: bool = False
+
+    @property
+    def is_folder(self) -> bool:
+        return self.data is None and self.link is None and not self.is_special
 
     def same_as(self, other: Entry) -> bool:
-        return (self.data, self.link, self.mode) == (other.data, other.link, other.mode)
+        return (self.data, self.link, self.mode, self.is_special) == (other.data, other.link, other.mode, other.is_special)
 
 
 Contents = Mapping[str, Entry]
@@ -46,33 +55,38 @@ def read_folder(root: Path, most_bytes: int, before: Contents | None = None) -> 
         before: as it was; unchanged files are taken from there.
 
     Raises:
-        ServerSpoke: it holds more than `most_bytes`, or more than 20,000 entries.
+        ServerSpoke: it holds more than `most_bytes`, more than 20,000 entries, folders more than 48 deep, or what cannot be read.
     """
     found: dict[str, Entry] = {}
     known, total = before or {}, 0
-    for here, folders, files, descriptor in os.fwalk(root, follow_symlinks=False):
-        prefix = "" if here == str(root) else f"{Path(here).relative_to(root)}/"
-        for name in sorted((*folders, *files)):
-            with contextlib.suppress(FileNotFoundError):
-                entry = _entry(name, descriptor, known.get(prefix + name))
-                if entry is not None:
-                    found[prefix + name] = entry
-                    total += len(entry.data or b"")
-        folders.sort()
-        if total > most_bytes or len(found) > MOST_ENTRIES:
-            raise ServerSpoke(f"the private folder holds more than {most_bytes >> 20} MiB or {MOST_ENTRIES:,} files")
+    try:
+        for here, folders, files, descriptor in os.fwalk(root, follow_symlinks=False):
+            prefix = "" if here == str(root) else f"{Path(here).relative_to(root)}/"
+            for name in sorted((*folders, *files)):
+                with contextlib.suppress(FileNotFoundError):
+                    total += os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_size if name in files else 0
+                    if total > most_bytes or len(found) > MOST_ENTRIES:
+                        raise ServerSpoke(_TOO_MUCH.format(most_bytes >> 20))
+                    found[prefix + name] = _entry(name, descriptor, known.get(prefix + name))
+            folders[:] = sorted(folders) if prefix.count("/") < MOST_DEPTH else []
+            if prefix.count("/") >= MOST_DEPTH:
+                raise ServerSpoke(f"the private folder has folders more than {MOST_DEPTH} deep")
+    except OSError as error:
+        raise ServerSpoke(f"the private folder cannot be read: {error}") from None
     return found
 
 
 def folder_bytes(root: Path, most_bytes: int) -> int:
     """The size of all plain files; stops counting above `most_bytes`."""
     total = entries = 0
-    for _, _, files, descriptor in os.fwalk(root, follow_symlinks=False):
+    for here, folders, files, descriptor in os.fwalk(root, follow_symlinks=False):
         for name in files:
             with contextlib.suppress(OSError):
-                total += os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_blocks * 512
-        entries += len(files)
-        if total > most_bytes or entries > MOST_ENTRIES:
+                seen = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+                total += max(seen.st_size, seen.st_blocks * 512)
+        entries += len(files) + len(folders)
+        is_deep = here.count("/") - str(root).count("/") > MOST_DEPTH
+        if total > most_bytes or entries > MOST_ENTRIES or is_deep:
             return max(total, most_bytes + 1)
     return total
 
@@ -83,9 +97,9 @@ def write_folder(root: Path, wanted: Contents, now: Contents | None = None) -> N
     gone = [path for path, entry in now.items() if path not in wanted or not entry.same_as(wanted[path])]
     for path in reversed(gone):
         with contextlib.suppress(FileNotFoundError):
-            _remove(root, path, is_folder=now[path].data is None and now[path].link is None, keeps=path in wanted)
+            _remove(root, path, is_folder=now[path].is_folder, keeps=path in wanted and wanted[path].is_folder)
     for path, entry in wanted.items():
-        if path not in now or not now[path].same_as(entry):
+        if not entry.is_special and (path not in now or not now[path].same_as(entry)):
             _write(root, path, entry)
 
 
@@ -97,7 +111,7 @@ def copy_in(source: Path) -> dict[str, Entry]:
     }
 
 
-def _entry(name: str, folder: int, before: Entry | None) -> Entry | None:
+def _entry(name: str, folder: int, before: Entry | None) -> Entry:
     seen = os.stat(name, dir_fd=folder, follow_symlinks=False)
     mode = stat.S_IMODE(seen.st_mode)
     if stat.S_ISDIR(seen.st_mode):
@@ -105,14 +119,14 @@ def _entry(name: str, folder: int, before: Entry | None) -> Entry | None:
     if stat.S_ISLNK(seen.st_mode):
         return Entry(link=os.readlink(name, dir_fd=folder), mode=mode)
     if not stat.S_ISREG(seen.st_mode):
-        return None
+        return Entry(mode=mode, is_special=True)
     mark = (seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
     if before is not None and before.mark == mark:
         return before
     descriptor = os.open(name, _PLAIN, dir_fd=folder)
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return None
+            return Entry(mode=mode, is_special=True)
         return Entry(file.read(), None, mode, seen.st_mtime_ns, mark)
 
 

@@ -148,7 +148,7 @@ class Box:
     def signal(self, number: int) -> None:
         """Sends a signal to all processes of the box; used to try what happens when a server hangs or dies."""
         assert self._process is not None
-        for pid in _descendants(self._process.pid):
+        for pid in descendants(self._process.pid):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
 
@@ -198,7 +198,7 @@ class Box:
                 pass_fds=passed,
                 start_new_session=True,
                 cwd=str(self._folder) if self._spec.isolation == "none" else "/",
-                env={**os.environ, **variables} if self._spec.isolation == "docker" else variables,
+                env={**os.environ, **self._variables, **variables} if self._spec.isolation == "docker" else variables,
             )
             self._process = started.result()
         except OSError as error:
@@ -223,9 +223,9 @@ class Box:
         capabilities = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP")
         made += [word for name in capabilities for word in ("--cap-add", name)] if is_root else ["--unshare-user"]
         made += [] if is_root else ["--uid", str(NOBODY), "--gid", str(NOBODY)]
-        for variable, value in self._variables.items():
-            made += ["--setenv", variable, value]
-        made += ["--ro-bind", "/usr", "/usr", "--proc", "/proc", "--dev", "/dev"]
+        settings = [word for variable, value in self._variables.items() for word in ("--setenv", variable, value)]
+        environment = _as_file("".join(f"{word}\0" for word in settings).encode())  # not in the command line, which all users can read
+        made += ["--args", str(environment), "--ro-bind", "/usr", "/usr", "--proc", "/proc", "--dev", "/dev"]
         for folder in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
             if Path("/", folder).exists():
                 made += ["--symlink", f"usr/{folder}", f"/{folder}"]
@@ -246,7 +246,7 @@ class Box:
             made += ["--inh-caps=-all", "--bounding-set=-all"]
         clock = _clock_variables(self._spec)
         made += ["env", *(f"{variable}={value}" for variable, value in clock.items())] if clock else []
-        return [*made, *words], [users, rules]
+        return [*made, *words], [users, rules, environment]
 
     def _docker(self, words: Sequence[str]) -> list[str]:
         limits = self._spec.limits
@@ -264,8 +264,8 @@ class Box:
         made += ["--volume", f"{self._folder}:{DATA}", "--workdir", DATA]
         for mount in self._spec.mounts:
             made += ["--volume", f"{mount}:{mount}:ro"]
-        for variable, value in self._variables.items():
-            made += ["--env", f"{variable}={value}"] if variable != "PATH" else []
+        for variable in self._variables:
+            made += ["--env", variable] if variable != "PATH" else []
         return [*made, self._spec.image, *words]
 
     def _close_box(self) -> None:
@@ -276,6 +276,12 @@ class Box:
         if process is not None:
             if self._spec.isolation == "docker":
                 subprocess.run(["docker", "rm", "--force", self.name], capture_output=True, check=False)
+            if self._spec.isolation == "bubblewrap":  # the first process inside ends, and bubblewrap buries it
+                for pid in descendants(process.pid)[:1]:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(END_S)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -361,7 +367,11 @@ def _environment_of(path: Path) -> list[str]:
 
 def _links(path: Path) -> list[str]:
     real = path.resolve()
-    return [] if real == path else [str(real.parent.parent if real.parent.name == "bin" else real)]
+    if real == path:
+        return []
+    prefix = real.parent.parent
+    is_prefix = real.parent.name == "bin" and (prefix / "lib").is_dir() and prefix not in (Path("/"), Path.home())
+    return [str(prefix if is_prefix else real)]
 
 
 def _first_line(path: Path) -> str:
@@ -399,7 +409,7 @@ def _ending_of_code(code: int) -> str:
     return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
-def _descendants(pid: int) -> list[int]:
+def descendants(pid: int) -> list[int]:
     """All processes below this one."""
     children: dict[int, list[int]] = {}
     for folder in Path("/proc").glob("[0-9]*"):

@@ -3,7 +3,8 @@
 `python fork_server.py CONTROL_FD COMMAND...`: COMMAND is `SCRIPT ARGUMENTS...`, where SCRIPT is a Python file, or `-m MODULE ARGUMENTS...`.
 What the script imports at its top is imported here; a fork then runs it as `python SCRIPT` would. The host sends over the socket CONTROL_FD
 - `fork`, with three descriptors: stdin, stdout and stderr of the new copy; the answer is `forked`;
-- `end`: all processes of the box but this one are killed; the answer is `ended STATUS`, of `os.waitpid`, or -1 if the copy still ran.
+- `end`: all processes of the box but this one are killed, and /tmp is emptied; the answer is `ended STATUS`, of `os.waitpid`, or -1 if the
+  copy still ran.
 
 It must be the only server in a process namespace of its own, because `end` kills all that it may. It uses the standard library only.
 """
@@ -14,6 +15,7 @@ import importlib
 import importlib.util
 import os
 import runpy
+import shutil
 import signal
 import socket
 import sys
@@ -128,6 +130,10 @@ def end_copy(pid):
     with contextlib.suppress(ChildProcessError):
         while True:
             os.waitpid(-1, 0)
+    for folder in ("/tmp", "/dev/shm"):
+        for entry in os.scandir(folder):
+            with contextlib.suppress(OSError):
+                shutil.rmtree(entry.path) if entry.is_dir(follow_symlinks=False) else os.unlink(entry.path)
     return status
 
 

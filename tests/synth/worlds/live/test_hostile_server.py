@@ -17,13 +17,15 @@ from storage.records import JSON
 from synth.worlds.base import Observation
 from synth.worlds.live.copies.copy_errors import ServerFailed
 from synth.worlds.live.copies.live_server import LiveServer
+from synth.worlds.live.copies.server_box import descendants
 from tests.synth.live_servers.specs import NEEDS_BOX, hostile_spec
 
 pytestmark = NEEDS_BOX
 ATTACKS = (
     "read_shadow", "read_home", "read_secret_file", "read_environment", "see_processes", "kill_host", "connect_loopback", "connect_out",
     "abstract_socket", "write_usr", "write_mounted", "become_root", "mount_something", "new_namespace", "trace_process", "fork_bomb",
-    "use_memory", "fill_disk", "large_file", "huge_answer", "never_answer", "link_to_host", "pipe_in_folder", "leave_daemon", "deep_answer",
+    "use_memory", "fill_disk", "large_file",
+    "sparse_files", "deep_folders", "huge_answer", "never_answer", "link_to_host", "pipe_in_folder", "leave_daemon", "deep_answer",
     "terminal_escapes",
 )  # fmt: skip
 SECRET = "the-secret-of-the-host"
@@ -42,6 +44,7 @@ def run_attack(attack: str, host: dict[str, JSON]) -> Attacked:
     server = LiveServer(hostile_spec())
     assert server._box is not None and server._box._process is not None
     box = server._box._process.pid
+    inside: list[int] = []
     state = ""
     try:
         try:
@@ -50,12 +53,23 @@ def run_attack(attack: str, host: dict[str, JSON]) -> Attacked:
             told = failure
         else:
             began = time.monotonic()
-            state = json.dumps(server.state())
+            try:
+                state = json.dumps(server.state())
+            except ServerFailed as failure:
+                state = str(failure)
             assert time.monotonic() - began < 5
+        inside = descendants(box)
     finally:
         server.close()
     time.sleep(0.05)
-    return Attacked(told, state, int(Path(f"/proc/{box}").exists()))
+    return Attacked(told, state, sum(lives(pid) for pid in (box, *inside)))
+
+
+def lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +95,7 @@ def test_the_attack_fails(attacked: dict[str, Attacked], attack: str) -> None:
     told = done.told.content if isinstance(done.told, Observation) else str(done.told)
     assert "escaped" not in told, told[:200]
     assert SECRET not in told + done.state
-    assert "\x1b" not in told and "\u202e" not in told
+    assert "\x1b" not in told and "\\u001b" not in told and "\u202e" not in told
     assert not done.left
 
 
@@ -109,3 +123,4 @@ def test_failures_say_how_the_server_ended(attacked: dict[str, Attacked]) -> Non
     assert "did not answer within 4 s" in str(attacked["never_answer"].told)
     assert "answer of" in str(attacked["huge_answer"].told)
     assert "filled its private folder" in str(attacked["fill_disk"].told)
+    assert "more than" in attacked["sparse_files"].state or "filled" in str(attacked["sparse_files"].told)
