@@ -15,11 +15,12 @@ It is repeatable but for the time: the same seed tries the same things in the sa
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,7 +38,7 @@ from synth.worlds.live.live_spec import DATA
 from synth.worlds.live.live_world import LiveWorld
 from synth.worlds.live.lock import FoundIntent, FoundSlot
 from synth.worlds.live.loose_json import parse_loosely
-from synth.worlds.live.plans import KEY, PlanCall, execute_template, follow, form_of, found_in, kind_of, moved
+from synth.worlds.live.plans import KEY, Executed, PlanCall, execute_template, follow, form_of, found_in, kind_of, moved
 
 SHARES = {"reads": 0.08, "acts": 0.32, "lookups": 0.22, "questions": 0.16, "joins": 0.22}
 READS_PER_TOOL, EXAMPLES, TRIES_PER_WRITER = 6, 8, 400
@@ -108,6 +109,7 @@ class Explorer:
         self._proposer = Proposer(self._records, tables, self._rng)
         self._found: dict[str, list[FoundPlan]] = defaultdict(list)
         self._seen: set[str] = set()
+        self._has_changed = False
         self._acts: list[tuple[FoundPlan, Record | None]] = []
         self._reads: list[tuple[Proposal, JSON]] = []
         self._lookups: dict[str, tuple[Proposal, Route] | None] = {}
@@ -283,12 +285,8 @@ class Explorer:
     def _make_read(self, proposal: Proposal) -> JSON | None:
         """The result of a read; None for an error."""
         self.result.calls += 1
-        try:
-            executed = execute_template(self._world, (proposal.call,), proposal.slots)
-        except Unsolvable:
-            return None
-        except ServerFailed:
-            self._world.reset(0)
+        executed = self._execute((proposal.call,), proposal.slots)
+        if executed is None:
             return None
         result = executed.results()[0]
         if len(self._reads) < 500:
@@ -298,16 +296,21 @@ class Explorer:
 
     def _has_effect(self, proposal: Proposal) -> bool:
         self.result.calls += 1
+        return self._execute((proposal.call,), proposal.slots) is not None and self._has_changed
+
+    def _execute(self, calls: Sequence[PlanCall], slots: Mapping[str, JSON]) -> Executed | None:
+        """Makes the calls, and goes back to the start; None if they cannot be made. Sets `_has_changed`."""
+        self._has_changed = False
+        executed = None
         try:
-            execute_template(self._world, (proposal.call,), proposal.slots)
-            has_changed = bool(self._world.changes())
-        except Unsolvable:
-            return False
+            with contextlib.suppress(Unsolvable):
+                executed = execute_template(self._world, calls, slots)
+            self._has_changed = bool(self._world.changes())
+            self._world.restore(self._start)
         except ServerFailed:
             self._world.reset(0)
-            return False
-        self._world.restore(self._start)
-        return has_changed
+            return None
+        return executed
 
     def _admit(self, plan: FoundPlan) -> bool:
         """Whether the plan is admitted as a task; then it is kept."""
@@ -351,14 +354,9 @@ class Explorer:
         """Whether a value that is looked up, or asked for, is known before: said in the request, or shown by an earlier call.
 
         Such a plan has a call that can be dropped. Also where a call is made twice, or cannot be made."""
-        try:
-            executed = execute_template(self._world, plan.calls, plan.slots)
-        except Unsolvable:
+        executed = self._execute(plan.calls, plan.slots)
+        if executed is None:
             return True
-        except ServerFailed:
-            self._world.reset(0)
-            return True
-        self._world.restore(self._start)
         results = executed.results()
         if len({canonical_json([call.tool, call.arguments]) for call in executed.calls}) < len(executed.calls):
             return True

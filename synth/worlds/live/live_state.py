@@ -33,7 +33,8 @@ ReadCall = Callable[[str, Mapping[str, JSON]], JSON]
 def read_state(
     parts: Sequence[StatePart], contents: Contents, call: ReadCall, cache: dict[str, tuple[bytes, JSON]] | None = None
 ) -> dict[str, JSON]:
-    """The state. Lists stay lists; `differences` compares lists of rows by what tells the rows apart.
+    """The state; a key that two parts share stands under the number of the second. Lists stay lists: `differences` compares lists of rows
+    by what tells the rows apart.
 
     Args:
         call: makes a read-only call, and returns its observation as JSON.
@@ -43,9 +44,10 @@ def read_state(
         ServerSpoke: a file is not what the spec says.
     """
     state: dict[str, Any] = {}
-    for part in parts:
+    for number, part in enumerate(parts):
         read = _read_part(part, contents, call, {} if cache is None else cache)
-        state |= _without(read, part.ignore, "") if part.ignore else read
+        for key, value in (_without(read, part.ignore, "") if part.ignore else read).items():
+            state[key if key not in state else f"{number}:{key}"] = value
     return state
 
 
@@ -103,7 +105,8 @@ def _read_part(part: StatePart, contents: Contents, call: ReadCall, cache: dict[
     read: dict[str, JSON] = {}
     for path in paths:
         data = contents[path].data or b""
-        known = cache.get(path)
+        name = f"{part.at}:{path}"
+        known = cache.get(name)
         if known is not None and known[0] is data and part.sqlite is None:
             value = known[1]
         elif part.sqlite is not None:
@@ -112,7 +115,7 @@ def _read_part(part: StatePart, contents: Contents, call: ReadCall, cache: dict[
             value = _at(_parsed(data, path), part.at)
         else:
             value = _json_lines(data, path, part.key)
-        cache[path] = (data, value)
+        cache[name] = (data, value)
         read |= value if len(paths) == 1 and isinstance(value, dict) else {path: value}
     return read
 

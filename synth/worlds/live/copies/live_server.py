@@ -97,7 +97,7 @@ class LiveServer:
         """Set by the user of the copy: it must not be used again."""
         try:
             self._start_anew(start_contents(spec))
-            self._make_calls([(tool, json.dumps(arguments)) for tool, arguments in spec.start])
+            self._make_first_calls()
             self._calls = ()
         except BaseException:
             self.close()
@@ -176,8 +176,9 @@ class LiveServer:
                 self._restore_memory(snapshot)
         elif way == "replay":
             self._start_anew(start_contents(self.spec))
-            self._make_calls([(tool, json.dumps(arguments)) for tool, arguments in self.spec.start])
-            self._make_calls(snapshot.calls)
+            self._make_first_calls()
+            for tool, arguments in snapshot.calls:
+                self._raw(tool, {**json.loads(arguments), **self._filled(self.spec.fixed)})
             self._calls = snapshot.calls
         else:
             raise CannotRestore(f"{self.spec.live} cannot be set back: it runs elsewhere, and has no way to its start")
@@ -237,9 +238,12 @@ class LiveServer:
         if not self.spec.is_remote and folder_bytes(self._folder, most) > most:
             raise ServerSpoke(f"the server filled its private folder with more than {self.spec.limits.disk_mib} MiB")
 
-    def _make_calls(self, calls: Calls | list[tuple[str, str]]) -> None:
-        for tool, arguments in calls:
-            self._raw(tool, {**self._filled(json.loads(arguments)), **self._filled(self.spec.fixed)})
+    def _make_first_calls(self) -> None:
+        """The calls of `start`. Raises ServerSpoke: one of them is an error."""
+        for tool, arguments in self.spec.start:
+            observation = self._show(tool, self._raw(tool, {**self._filled(arguments), **self._filled(self.spec.fixed)}))
+            if observation.is_error:
+                raise ServerSpoke(f"the call {tool} of `start` is an error: {observation.content[:160]}")
 
     def _read(self, tool: str, arguments: Mapping[str, JSON]) -> JSON:
         observation = self._show(tool, self._raw(tool, {**arguments, **self._filled(self.spec.fixed)}))

@@ -12,8 +12,10 @@ from storage.errors import BadInput
 from storage.journal import Journal
 from storage.records import JSON, Message
 from synth.engines.base import ChatAnswer, ChatRequest
+from synth.worlds import WORLDS
 from tests.train.tiny_policies import retail_tasks
 from train.measure.suites.figures import disagreements, estimate
+from train.measure.suites.outcome import run_reference
 from train.measure.suites.play import Session, run_cases
 from train.measure.suites.replay import ReplayEngine
 from train.measure.suites.suite import Reference, SuiteCase
@@ -124,3 +126,12 @@ def test_lines_without_an_id_are_called_by_their_number(tmp_path: Path) -> None:
     suite = suite_of(tmp_path, LOOK_UP, LOOK_UP | {"id": "mine"}, LOOK_UP)
     assert ids(suite.cases()) == ["1", "mine", "3"]
     assert ids(suite.cases(limit=2)) == ["1", "mine"]
+
+
+def test_the_reference_of_another_seed_changes_all_that_its_calls_change() -> None:
+    tasks = [task for task in retail_tasks("close_order", each=6) if task.world_seed != 0 and task.success.changes]
+    assert tasks
+    for task in tasks:
+        expected = run_reference(WORLDS["retail"](task.world_seed), task.plan.calls, task.world_seed)
+        assert expected.changes == task.success.changes
+        assert not expected.volatile
