@@ -30,8 +30,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from benchmarks.clusters import bfcl_tools
 from benchmarks.harness import Figures, Section, fail, run_sections
+from benchmarks.worlds_sections.business_clusters import bfcl_tools
 from filters.grounding.tool_reach import Reach, ReachConfig, nearest, nearest_clusters, tool_texts
 from filters.normalised_text import languages, normalise_text
 from filters.steps.selection.semantic import calibrate

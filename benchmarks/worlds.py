@@ -4,7 +4,7 @@ domains     generated until 2,000 are admitted: their shapes and tools, tasks dr
 calls       calls a second on one core, over the domains that Headrace ships and generated ones
 forks       what a snapshot and its restoring take, and how much of the state a branch costs that changes one row
 replay      random calls in every kind of world, repeated by another process from their log; forks must not change their origin
-clusters    `benchmarks/clusters.py`: needs the optional test data
+clusters    `benchmarks/worlds_sections/business_clusters.py`: needs the optional test data
 steering    the controller compared with the same planner without requested cells, over 200 generated domains, three seeds
 speed       accepted scripted conversations a second, on one core
 escapes     programs that try to escape from the sandbox, each with a control run without the protection
@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import clusters
 from benchmarks.harness import Section, run_sections
-from benchmarks.worlds_sections import domains, evolution, sandbox
+from benchmarks.worlds_sections import business_clusters, domains, evolution, sandbox
 
 STEERED = 200
 """Generated domains that the controller steers over."""
@@ -39,7 +38,7 @@ def main() -> int:
         Section("calls", ("spec_calls_per_s",), lambda _: domains.call_figures(), minutes=2),
         Section("forks", ("snapshot_restore_ms", "fork_bytes_share"), lambda _: domains.fork_figures(), minutes=2),
         Section("replay", ("replay_sequences", "replay_mismatches"), lambda _: domains.replay_figures(), minutes=5),
-        *clusters.sections(),
+        *business_clusters.sections(),
         Section("steering", evolution.STEERING_KEYS, lambda _: evolution.steering(domains.try_domains(STEERED).names), minutes=10),
         Section("speed", evolution.SPEED_KEYS, lambda _: evolution.speed_alone(FAST), minutes=3),
         Section(

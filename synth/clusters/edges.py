@@ -5,7 +5,8 @@ is among servers, plus a little text similarity. Similarity alone finds similar 
 tool declares an output schema, its fields are also matched with parameters by name, type and words, and the better score counts. The
 search goes entity by entity inside a server (or world), so its cost grows with the tools, not with their pairs.
 
-It runs no tool. A dependency through state only (create a file, then read it) is no edge. Figures: `benchmarks/clusters.py`.
+It runs no tool. A dependency through state only (create a file, then read it) is no edge. Figures:
+`benchmarks/worlds_sections/business_clusters.py`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.clusters import UNSEEN, average_precision, purity_ratio
+from benchmarks.worlds_sections.business_clusters import UNSEEN, average_precision, purity_ratio
 from synth.clusters.business_clusters import Cluster
 
 

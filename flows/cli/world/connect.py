@@ -299,8 +299,8 @@ def _words(command: list[str], folder: Path | None) -> list[str]:
     }
     if command and (hint := fetchers.get(Path(command[0]).name)):
         raise BadInput(f"{command[0]} fetches the server from the network, which its box has not; install it first: {hint}")
-    words = []
-    for word in command:
+    words: list[str] = []
+    for word in command[1:] if command[:1] == ["--"] else command:
         path = Path(word)
         if folder is not None and path.exists() and path.resolve().is_relative_to(folder.resolve()):
             rest = path.resolve().relative_to(folder.resolve())

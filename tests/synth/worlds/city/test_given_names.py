@@ -12,6 +12,7 @@ from storage.records import JSON, Frame, Language
 from synth.tasks.solver import NotAdmitted, admit_any, expert_messages, training_seed, world_seeds
 from synth.tasks.split import STANDARD, division_of
 from synth.tasks.verify import verify
+from synth.tasks.wording import render
 from synth.worlds.city.given_names import GIVEN_KINDS, given_for, names_given
 from synth.worlds.city.world import CityWorld
 
@@ -44,7 +45,9 @@ def test_each_intent_is_solved_with_names_that_the_city_lacks(name: str, languag
         frame = real_frame(name, language, seed)
         seeds = world_seeds(frame.id, 0, "train", 24)
         try:
-            task = admit_any(CITY, frame, text="(the request)", language=language, seeds=seeds, division="seed")
+            task = admit_any(
+                CITY, frame, text=render(CITY, frame, language, random.Random(0)), language=language, seeds=seeds, division="seed"
+            )
         except NotAdmitted:
             continue
         solved += 1
@@ -124,7 +127,14 @@ def test_only_what_is_searched_for_has_given_names() -> None:
 
 def test_siblings_draw_names_anew_and_held_out_names_stay_out() -> None:
     frame = real_frame("route", "en", 3)
-    task = admit_any(CITY, frame, text="(the request)", language="en", seeds=world_seeds(frame.id, 0, "train", 24), division="seed")
+    task = admit_any(
+        CITY,
+        frame,
+        text=render(CITY, frame, "en", random.Random(0)),
+        language="en",
+        seeds=world_seeds(frame.id, 0, "train", 24),
+        division="seed",
+    )
     drawn = CITY(task.world_seed, task.given).draw_entities("route", task.slots, random.Random(1))
     assert drawn.keys() == task.slots.keys() and drawn != task.slots
     sides = {division_of(real_frame("route", "zh", seed), CITY, STANDARD) for seed in range(30)}

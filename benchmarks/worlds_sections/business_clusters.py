@@ -84,9 +84,9 @@ def main() -> int:
 
 
 def measure_build(extra_tools: ExtraTools) -> Figures:
-    usage = run_tree([sys.executable, "-m", "benchmarks.clusters", "--build"])
+    usage = run_tree([sys.executable, "-m", "benchmarks.worlds_sections.business_clusters", "--build"])
     if usage.returncode:
-        fail(f"building clusters ended with code {usage.returncode}: run `python -m benchmarks.clusters --build`")
+        fail(f"building clusters ended with code {usage.returncode}: run `python -m benchmarks.worlds_sections.business_clusters --build`")
     _seconds(_servers_of(SIZES[0]))  # models and word lists are there from here on
     seconds = {len(tools): _seconds(tools) for tools in [*map(_servers_of, SIZES), [*_catalogue(), *extra_tools(EXTRA_TOOLS)]]}
     for size, took in seconds.items():
