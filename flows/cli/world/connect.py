@@ -193,11 +193,14 @@ def _connect(spec: LiveSpec, out: Path | None) -> None:
     """Measures a world, writes its two files, and prints the report."""
     from synth.explore.conformance import measure
     from synth.worlds.live.copies.mcp_session import require_sdk
+    from synth.worlds.live.live_files import is_live_file
     from synth.worlds.live.live_spec import dump_live_spec
     from synth.worlds.live.lock import write_lock
 
     require_sdk()
     target = out or Path(f"{spec.live}.yaml")
+    if target.exists() and not is_live_file(target):
+        raise BadInput(f"{target} exists and is no live world; name another file with --out")
     measured = measure(spec, progress=lambda what: print_text(f"{what} ..."))
     try:
         target.write_text(dump_live_spec(measured.spec), encoding="utf-8")
