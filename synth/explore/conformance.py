@@ -335,20 +335,15 @@ class _Measurement:
         self.notes.append(f"{', '.join(sorted(logs))}: every call changes it, so it is a log and no state (`ignore`)")
 
     def _classify(self, effects: Mapping[str, bool], hinted: set[str]) -> None:
-        """Whether each tool changes the state: as the spec says, as execution showed, as its hint says, as its name says."""
+        """Whether each tool changes the state: as the spec says, as execution showed, as its hint says, as its name says. A tool of which
+        nothing is known counts as one that does, so that its calls are undone between episodes."""
 
         def changes(tool: LiveTool) -> bool:
             if tool.name in (*self.spec.reads, *self.spec.writes):
                 return tool.name in self.spec.writes
             if effects.get(tool.name) or tool.name in self.said_to_write:
                 return True
-            if tool.name in hinted:
-                return False
-            return (
-                not (tool.name in effects or _READ_NAMES.match(tool.name))
-                if self.spec.state or self.spec.python
-                else not _READ_NAMES.match(tool.name)
-            )
+            return tool.name not in hinted and not _READ_NAMES.match(tool.name)
 
         self.tools = [tool.model_copy(update={"changes_state": changes(tool)}) for tool in self.tools]
 

@@ -31,9 +31,9 @@ from storage.records import JSON
 from synth.sandbox.box import NOBODY, is_orphan, new_name
 from synth.worlds.base import Observation
 from synth.worlds.live.copies.copy_errors import CannotRestore, ServerFailed, ServerSpoke
-from synth.worlds.live.copies.mcp_session import Connection, RawTool
+from synth.worlds.live.copies.mcp_session import Connection, RawResult, RawTool
 from synth.worlds.live.copies.private_folder import Contents, copy_in, folder_bytes, read_folder, write_folder
-from synth.worlds.live.copies.server_box import INSIDE, Box, missing_box
+from synth.worlds.live.copies.server_box import INSIDE, Box, Pipes, missing_box, needed_paths
 from synth.worlds.live.live_spec import LiveSpec, Restore
 from synth.worlds.live.live_state import read_state
 from synth.worlds.live.observations import compile_shower
@@ -212,7 +212,7 @@ class LiveServer:
     def _start_anew(self, contents: Contents) -> None:
         limits, spec = self.spec.limits, self.spec
         self._copy = uuid.uuid4().hex
-        where: object = self._filled(spec.url)
+        where: Pipes | str = self._filled(spec.url)
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -225,7 +225,7 @@ class LiveServer:
             self._contents = contents
             where = self._box.start()
         self._connection = Connection(
-            where,  # type: ignore[arg-type]
+            where,
             start_s=limits.start_s,
             call_s=limits.call_s,
             answer_bytes=limits.answer_mib << 20,
@@ -249,7 +249,7 @@ class LiveServer:
         observation = self._show(tool, self._raw(tool, {**arguments, **self._filled(self.spec.fixed)}))
         return json.loads(observation.content)
 
-    def _raw(self, tool: str, arguments: Mapping[str, JSON]):  # type: ignore[no-untyped-def]
+    def _raw(self, tool: str, arguments: Mapping[str, JSON]) -> RawResult:
         try:
             return self._live().call(tool, arguments)
         except ServerFailed as failure:
@@ -295,8 +295,6 @@ class LiveServer:
         if self.spec.python:
             mounts += [path for path in sys.path if Path(path).is_dir()]
         if self.spec.openapi:
-            from synth.worlds.live.copies.server_box import needed_paths
-
             mounts += [str(Path(operations_file(Path(self.spec.openapi.file))).parent)]
             mounts += needed_paths(self.spec.command) if self.spec.command else []
         return self.spec.model_copy(update={"mounts": tuple(mounts)})

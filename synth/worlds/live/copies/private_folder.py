@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -131,7 +131,7 @@ def _entry(name: str, folder: int, before: Entry | None) -> Entry:
 
 
 @contextlib.contextmanager
-def _folder_of(root: Path, path: str):  # type: ignore[no-untyped-def]
+def _folder_of(root: Path, path: str) -> Iterator[tuple[int, str]]:
     """A descriptor of the folder that holds `path`, without following a link, and the name in it."""
     *folders, name = path.split("/")
     descriptor = os.open(root, _FOLDER)
