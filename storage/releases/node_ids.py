@@ -42,6 +42,7 @@ _NAMES: tuple[tuple[str, str], ...] = (
 _LEAST_PREFIX = 3
 _HASH_LENGTH = 8
 """Least characters of the hash of a policy's weights."""
+_NEAREST = 2
 _SHOWN = 3
 
 
@@ -91,7 +92,7 @@ def _by_prefix(store: Store, text: str) -> Node:
     if len(begun) > 1 and text:
         more = ", and more" if len(begun) > _SHOWN else ""
         raise BadInput(f"several ids in {store.root} begin with {text!r}: {', '.join(begun[:_SHOWN])}{more}; write more of the id")
-    near = store.query(f"SELECT DISTINCT id FROM ({every}) WHERE id IS NOT NULL ORDER BY levenshtein(id, ?), id LIMIT {_SHOWN}", [text])
+    near = store.query(f"SELECT DISTINCT id FROM ({every}) WHERE id IS NOT NULL ORDER BY levenshtein(id, ?), id LIMIT {_NEAREST}", [text])
     if near.is_empty():
         raise BadInput(f"nothing in {store.root} has the id {text!r}; the store is empty")
     raise BadInput(

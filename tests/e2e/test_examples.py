@@ -77,6 +77,7 @@ def command_of(arguments: list[str]) -> tuple[tuple[str, ...], Any]:
 def folder(undisturbed: Finished, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project's folder: finished stores under runs/, the configurations, and files of queries, tools and worlds."""
     here = tmp_path_factory.mktemp("examples")
+    here.chmod(0o755)  # as a user's folder is; pytest's can be read by its owner alone
     for name in STORES:
         shutil.copytree(undisturbed.store, here / "runs" / name / "store")
     (here / "configs").symlink_to(ROOT / "configs")

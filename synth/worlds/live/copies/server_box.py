@@ -18,9 +18,10 @@ import select
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -232,6 +233,8 @@ class Box:
         for folder in ("/tmp", "/dev/shm"):
             made += ["--perms", "1777", "--size", str(TMP_BYTES), "--tmpfs", folder]
         seen = {mount: mount for mount in _mounts(self._command, self._spec.mounts)}
+        if is_root:
+            _check_readable(seen)
         seen |= {file: file for file in NETWORK_FILES if self._spec.network and Path(file).exists()}
         seen |= {INSIDE: str(FORK_SERVER.parent)}
         parents = {str(parent) for path in (*seen, "/etc/passwd") for parent in Path(path).parents} - {"/", "/tmp"}
@@ -328,6 +331,15 @@ def _mounts(command: Sequence[str], named: Sequence[str]) -> list[str]:
         if not path.startswith("/usr/") and not any(path == each or path.startswith(each + "/") for each in kept):
             kept.append(path)
     return kept
+
+
+def _check_readable(mounts: Iterable[str]) -> None:
+    """Raises BadInput where the box's user, who is not root, cannot read what it must see."""
+    for mount in mounts:
+        is_folder = Path(mount).is_dir()
+        wanted = stat.S_IROTH | stat.S_IXOTH if is_folder else stat.S_IROTH
+        if Path(mount).stat().st_mode & wanted != wanted:
+            raise BadInput(f"{mount}: the box's user, who is not root, cannot read it: chmod {'o+rx' if is_folder else 'o+r'} {mount}")
 
 
 def needed_paths(command: Sequence[str]) -> list[str]:
