@@ -9,6 +9,7 @@ from typing import Any
 from storage.errors import BadInput
 from storage.records import CODE_TOOL
 from synth.explore.sql import takes_sql
+from synth.tasks.determined import FREE_TEXTS
 from synth.worlds.arguments import compile_checker
 from synth.worlds.live.copies.live_server import RESTORE_TOOL, SNAPSHOT_TOOL, STATE_TOOL
 from synth.worlds.live.copies.mcp_session import RawTool
@@ -17,7 +18,6 @@ from synth.worlds.live.lock import LiveTool
 
 MOST_TOOLS = 300
 MOST_REFERENCES = 12
-_FREE_WORDS = frozenset(("content", "text", "query", "sql", "code", "message", "body", "edits"))
 
 
 def offered_tools(raw: Sequence[RawTool], spec: LiveSpec) -> tuple[list[LiveTool], list[str]]:
@@ -112,6 +112,6 @@ def _mark_grounded(schema: dict[str, Any], description: str) -> None:
         if inner is None or "enum" in inner or "const" in inner:
             continue
         kind = inner.get("type")
-        is_free = name.lower() in _FREE_WORDS or takes_sql(name, f"{inner.get('description', '')} {description}")
+        is_free = name.lower() in FREE_TEXTS or takes_sql(name, f"{inner.get('description', '')} {description}")
         if kind in ("string", "integer", "number", "array") and not is_free:
             inner["x-grounded"] = True

@@ -4,7 +4,9 @@ One idea: a plan that sets an address that nobody named can be executed and veri
 an argument may take a value that only an earlier result holds if it names an individual (an id, a code, a name), or if its call only reads;
 any other value must be in the request. What stands for itself in a slot (an open name) must be in the request as it stands.
 
-What it does not do: judge the wording, or arguments that hold texts of the policy's own (a query, a program), whose tools mark no source.
+What it does not do: judge the wording, or arguments that hold texts of the policy's own (a query, a program); say whether what a result
+shows is the only candidate. The latter is the planner's part: an intent's solver, or the paths of a plan that was found (`live/plans.py`:
+a field, the only entry, or the one entry that has a value which is said).
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from synth.worlds.base import World
 _KEY_WORDS = frozenset(
     ("id", "ids", "uuid", "uid", "key", "code", "number", "no", "name", "names", "path", "paths", "email", "ref", "slug")
 )
+FREE_TEXTS = frozenset(("content", "text", "query", "sql", "code", "message", "body", "edits"))
+"""Names of arguments that hold texts of the policy's own."""
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 
 
@@ -49,8 +53,10 @@ def undetermined(world: type[World], task: Task, messages: Sequence[Message], fo
             properties = tool.parameters.get("properties", {})
             for name, value in (parse_arguments(call.function.arguments) or {}).items():
                 schema = properties.get(name, {})
+                if name.lower() in FREE_TEXTS and not schema.get("x-grounded"):
+                    continue
                 for inner_name, inner_schema, leaf in _leaves(name, schema, value):
-                    if not schema.get("x-grounded") or _is_free(inner_schema, leaf) or said.supports(leaf):
+                    if _is_free(inner_schema, leaf) or said.supports(leaf):
                         continue
                     may_look_up = not tool.changes_state or is_key(inner_name, inner_schema) or is_key(name, schema)
                     if not (may_look_up and shown.supports(leaf)):
