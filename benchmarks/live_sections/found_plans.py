@@ -3,6 +3,7 @@
 Of each server, 60 plans that were kept (drawn by lot, one of each kind while they last) are admitted again here, from what the world's
 files hold, worded as the pipeline words it: three replays must agree, the expert must pass, an idle policy must not, and the request must
 determine the plan.
+"""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ be the same. What is the same says what the world may be used for.
 | errors_are_marked | results that read like errors are errors, by the server or by `errors` |
 | snapshot_is_faithful | after a restore, state and observations are those of the snapshot, and the same calls go on as before |
 | copies_are_apart | what one copy does is not seen in another |
+| tools_stay | (told only if not) the server announces other tools after some calls, and has them |
 | keeps_working | (told only if not) the server fails in the middle of the measurement |
 | hang_is_survived, crash_is_survived | a server that is stopped, or killed, is noticed, and another copy works |
 
@@ -30,27 +31,24 @@ import re
 import signal
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from storage.errors import BadInput
 from storage.records import JSON
-from synth.explore.call_proposals import Proposal, Proposer
-from synth.explore.sql import tables_of
+from synth.explore.probing import READ_NAMES, ProbeCall, Prober, Run
 from synth.explore.tool_list import offered_tools
-from synth.explore.value_records import Records, match
-from synth.worlds.base import Observation
 from synth.worlds.live.copies.copy_errors import ServerFailed
-from synth.worlds.live.copies.live_server import LiveServer, start_contents
+from synth.worlds.live.copies.live_server import start_contents
 from synth.worlds.live.live_files import folder_digest
-from synth.worlds.live.live_spec import DATA, LiveSpec, Restore, StatePart, Volatile
+from synth.worlds.live.live_spec import LiveSpec, Restore, Volatile
 from synth.worlds.live.live_state import differences
 from synth.worlds.live.lock import Check, LiveTool, Lock, Use
-from synth.worlds.live.loose_json import parse_loosely
-from synth.worlds.live.plans import fill
 
-PER_TOOL, MOST_CALLS, LATE_S, HANG_S, RL_MS = 3, 80, 1.0, 0.7, 1000.0
-WRITE_TRIES, WITNESSES, MOST_READS, MOST_WRITES = 30, 2, 14, 14
+Progress = Callable[[str], None]
+"""Called with what is tried next."""
+LATE_S, HANG_S, RL_MS = 1.0, 0.7, 1000.0
+MOST_READS, MOST_WRITES = 14, 14
 RESTORES = 5
 _VOLATILE = {
     "a time": r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)?",
@@ -59,28 +57,10 @@ _VOLATILE = {
     "a time of day": r"\d\d:\d\d:\d\d(?: ?[AP]M)?",
     "seconds since 1970": r"\b1[5-9]\d{8}(?:\d{3})?(?:\.\d+)?\b",
     "a random hexadecimal number": r"\b[0-9a-f]{12,64}\b",
-    "a number": r"\d+(?:\.\d+)?",
 }
 _ERROR_TEXT = re.compile(
     r"^(?:\w+ )?(?:error|exception|failed|failure|invalid|not found|unknown|no such|cannot|could not|traceback)\b[:.]?", re.I
 )
-_READ_NAMES = re.compile(
-    r"^(?:get|list|read|search|find|show|describe|query|fetch|look|count|calculate|git_(?:status|log|diff|show|branch))(?![a-z])", re.I
-)
-_NO_NETWORK = ("getaddrinfo", "ENOTFOUND", "EAI_AGAIN", "Name or service", "name resolution", "ENETUNREACH", "Network is unreachable")
-ProbeCall = tuple[str, str]
-"""Tool, and arguments as JSON text."""
-Progress = Callable[[str], None]
-
-
-@dataclass
-class Run:
-    """Calls with what they returned, and what each changed. state: the last one."""
-
-    calls: list[ProbeCall] = field(default_factory=list)
-    observations: list[Observation] = field(default_factory=list)
-    changes: list[dict[str, JSON]] = field(default_factory=list)
-    state: dict[str, JSON] = field(default_factory=dict)
 
 
 @dataclass
@@ -105,16 +85,16 @@ def measure(spec: LiveSpec, *, seed: int = 0, progress: Progress | None = None) 
     return _Measurement(spec, random.Random(seed), progress or (lambda _: None)).run()
 
 
-class _Measurement:
+class _Measurement(Prober):
     def __init__(self, spec: LiveSpec, rng: random.Random, progress: Progress) -> None:
-        self.spec, self.rng, self.progress = spec, rng, progress
+        super().__init__(spec, rng)
+        self.progress = progress
         self.checks: list[Check] = []
         self.notes: list[str] = []
-        self.call_ms: list[float] = []
 
     def run(self) -> Measured:
         self.progress("starting the server")
-        server = self._first_start()
+        server = self.first_start()
         try:
             raw = server.tools()
             self.tools, self.notes = offered_tools(raw, self.spec)
@@ -124,7 +104,8 @@ class _Measurement:
             }
             instructions = server.instructions
             self.progress(f"calling its {len(self.tools)} tools")
-            first = self._probe(server)
+            first = self.probe(server)
+            has_other_tools = server.has_tools_changed and server.tools() != raw
         except ServerFailed as failure:
             raise BadInput(f"{self.spec.live}: {failure}") from None
         finally:
@@ -132,6 +113,8 @@ class _Measurement:
         if not self.spec.has_way_back:
             self.notes.append("it cannot be set back, so only tools that say that they read (or that `reads` names) were called")
         self._check("starts", True, f"{len(self.tools)} tools, {len(first.calls)} calls tried")
+        if has_other_tools:
+            self._check("tools_stay", False, "the server has other tools after some calls; name those that stay in `only`")
         self._find_error_texts(first)
         way, reset_ms = self._try(first, hinted)
         uses = self._uses(way, reset_ms)
@@ -154,7 +137,7 @@ class _Measurement:
         way: Restore = "none"
         reset_ms = 0.0
         try:
-            first = self._repeat(first.calls)
+            first = self.repeat(first.calls)
             self._compare_runs(first)
             effects = self._effects(first)
             contradicted = sorted(name for name in hinted if effects.get(name))
@@ -168,101 +151,6 @@ class _Measurement:
         except ServerFailed as failure:
             self._check("keeps_working", False, f"it fails in the middle: {str(failure)[:160]}")
         return way, reset_ms
-
-    # ---- starting and probing ---------------------------------------------------------------------------------------------
-
-    def _first_start(self) -> LiveServer:
-        try:
-            return LiveServer(self.spec)
-        except ServerFailed as failure:
-            text = str(failure)
-            needs_network = any(word in text for word in _NO_NETWORK)
-            hint = ". It needs the network, which its box has not: install it first, or allow it with --network" if needs_network else ""
-            raise BadInput(f"{self.spec.live}: the server cannot be used: {text}{hint}") from None
-
-    def _copy(self) -> LiveServer:
-        return LiveServer(self.spec)
-
-    def _probe(self, server: LiveServer) -> Run:
-        """Calls of all tools with values from the state and from results, the reads first."""
-        state = self._state(server)
-        if not self.spec.state and not self.spec.is_remote and not self.spec.python:
-            self.spec = self.spec.model_copy(update={"state": guess_state(list(server.contents()), server)})
-            server.spec = self.spec
-            state = self._state(server)
-        records = Records()
-        records.add(state)
-        for path in server.contents() if not self.spec.is_remote else ():
-            records.add_value("path", f"{DATA}/{path}")
-        proposer = Proposer(records, tables_of(state) if any(part.sqlite for part in self.spec.state) else {}, self.rng)
-        run = Run(state=state)
-        tools = self.tools if self.spec.has_way_back else [tool for tool in self.tools if not tool.changes_state]
-        ordered = sorted(tools, key=lambda tool: (tool.changes_state and not _READ_NAMES.match(tool.name), tool.name))
-        for round_ in range(PER_TOOL):
-            for tool in ordered:
-                is_writer = tool.changes_state and not _READ_NAMES.match(tool.name)
-                proposal = proposer.propose(tool, is_writer=is_writer)
-                if proposal is None or len(run.calls) >= MOST_CALLS:
-                    continue
-                arguments = _arguments(proposal)
-                observation = self._call(server, tool.name, arguments, run)
-                if not observation.is_error:
-                    records.add(parse_loosely(json.loads(observation.content)), at=f"{tool.name}{round_}")
-        self._probe_writes(server, [tool for tool in ordered if tool.changes_state], proposer, run)
-        for tool in ordered[:20] if self.spec.has_way_back else ():
-            for wrong in _wrong_arguments(tool, run):
-                self._call(server, tool.name, wrong, run)
-        return run
-
-    def _probe_writes(self, server: LiveServer, writers: Sequence[LiveTool], proposer: Proposer, run: Run) -> None:
-        """More calls of the tools that may write, until each has done something; after it, reads that may show it. What failed on the way
-        is not kept."""
-        readers = [tool for tool in self.tools if tool not in writers or _READ_NAMES.match(tool.name)]
-        for tool in writers:
-            if _READ_NAMES.match(tool.name):
-                continue
-            for _ in range(WRITE_TRIES):
-                proposal = proposer.propose(tool, is_writer=True)
-                if proposal is None:
-                    break
-                tried = Run(state=run.state)
-                is_error = self._call(server, tool.name, _arguments(proposal), tried).is_error
-                run.state = tried.state
-                if is_error:
-                    continue
-                run.calls += tried.calls
-                run.observations += tried.observations
-                run.changes += tried.changes
-                for reader, arguments in _witnesses(readers, _arguments(proposal)):
-                    self._call(server, reader, arguments, run)
-                break
-
-    def _call(self, server: LiveServer, tool: str, arguments: Mapping[str, JSON], run: Run) -> Observation:
-        began = time.perf_counter()
-        observation = server.call(tool, arguments)
-        self.call_ms.append(1000 * (time.perf_counter() - began))
-        run.calls.append((tool, json.dumps(arguments)))
-        run.observations.append(observation)
-        state = self._state(server)
-        run.changes.append(differences(run.state, state))
-        run.state = state
-        return observation
-
-    def _state(self, server: LiveServer) -> dict[str, JSON]:
-        return server.state()
-
-    def _repeat(self, calls: Sequence[ProbeCall], server: LiveServer | None = None) -> Run:
-        """The calls in a fresh copy, or in this one."""
-        used = server or self._copy()
-        run = Run()
-        try:
-            run.state = self._state(used)
-            for tool, arguments in calls:
-                self._call(used, tool, json.loads(arguments), run)
-        finally:
-            if server is None:
-                used.close()
-        return run
 
     # ---- observations -----------------------------------------------------------------------------------------------------
 
@@ -281,11 +169,11 @@ class _Measurement:
     def _compare_runs(self, first: Run) -> None:
         self.progress("making the same calls in another copy")
         time.sleep(1.1)
-        second = self._repeat(first.calls)
+        second = self.repeat(first.calls)
         differing = _differing(first, second)
         if differing:
             self._declare_volatile(first, second, differing)
-            first_again, second_again = self._repeat(first.calls), self._repeat(first.calls)
+            first_again, second_again = self.repeat(first.calls), self.repeat(first.calls)
             first.observations, first.changes = first_again.observations, first_again.changes
             second, differing = second_again, _differing(first_again, second_again)
         tools = sorted({first.calls[at][0] for at in differing})
@@ -305,7 +193,7 @@ class _Measurement:
             by_tool.setdefault(first.calls[at][0], []).append((first.observations[at].content, second.observations[at].content))
         found: list[Volatile] = []
         for tool, pairs in sorted(by_tool.items()):
-            for what, pattern in list(_VOLATILE.items())[:-1]:
+            for what, pattern in _VOLATILE.items():
                 if all(re.sub(pattern, "", one) == re.sub(pattern, "", other) for one, other in pairs):
                     found.append(Volatile(pattern=pattern, tool=tool, shown=f"({what})"))
                     break
@@ -343,7 +231,7 @@ class _Measurement:
                 return tool.name in self.spec.writes
             if effects.get(tool.name) or tool.name in self.said_to_write:
                 return True
-            return tool.name not in hinted and not _READ_NAMES.match(tool.name)
+            return tool.name not in hinted and not READ_NAMES.match(tool.name)
 
         self.tools = [tool.model_copy(update={"changes_state": changes(tool)}) for tool in self.tools]
 
@@ -379,11 +267,11 @@ class _Measurement:
 
     def _with_witnesses(self, reads: Sequence[ProbeCall], writes: Sequence[ProbeCall]) -> list[ProbeCall]:
         """At most 24 of the reads: those first that show something else after the writes."""
-        server = self._copy()
+        server = self.copy()
         try:
-            before = self._repeat(reads, server)
-            self._repeat(writes, server)
-            after = self._repeat(reads, server)
+            before = self.repeat(reads, server)
+            self.repeat(writes, server)
+            after = self.repeat(reads, server)
         finally:
             server.close()
         showing = _differing(before, after)
@@ -393,19 +281,19 @@ class _Measurement:
     def _check_hidden(self, reads: list[ProbeCall], writes: list[ProbeCall]) -> None:
         """Effects that the state does not show: reads that change what is read, writes that change only what is read, late ones."""
         self.progress("looking for effects that the state does not show")
-        server = self._copy()
+        server = self.copy()
         try:
-            before, again = self._repeat(reads, server), self._repeat(reads, server)
+            before, again = self.repeat(reads, server), self.repeat(reads, server)
             unsteady = sorted({reads[at][0] for at in _differing(before, again)})
             hidden: set[str] = set()
             for tool, arguments in self._invisible(writes):
-                seen = self._repeat(reads, server)
-                if not server.call(tool, json.loads(arguments)).is_error and _differing(seen, self._repeat(reads, server)):
+                seen = self.repeat(reads, server)
+                if not server.call(tool, json.loads(arguments)).is_error and _differing(seen, self.repeat(reads, server)):
                     hidden.add(tool)
-            self._repeat(writes, server)
-            last = self._state(server)
+            self.repeat(writes, server)
+            last = self.state(server)
             time.sleep(LATE_S)
-            late = differences(last, self._state(server))
+            late = differences(last, self.state(server))
         finally:
             server.close()
         if unsteady:
@@ -452,32 +340,32 @@ class _Measurement:
     def _try_restore(self, way: Restore, reads: list[ProbeCall], writes: list[ProbeCall]) -> tuple[str, list[float]]:
         """Why a way back is not faithful, '' if it is; and the milliseconds of each."""
         times: list[float] = []
-        server = self._copy()
+        server = self.copy()
         try:
             start = server.snapshot()
-            for split in (len(writes) // 2,):
+            split = len(writes) // 2
+            began = time.perf_counter()
+            server.restore(start, way)
+            times += [1000 * (time.perf_counter() - began)]
+            self.repeat(writes[:split], server)
+            middle, state = server.snapshot(), self.state(server)
+            seen = self.repeat(reads, server)
+            on = self.repeat(writes[split:], server)
+            for _ in range(RESTORES):
+                server.call(*_loaded(writes[-1])) if writes else None
                 began = time.perf_counter()
-                server.restore(start, way)
-                times += [1000 * (time.perf_counter() - began)]
-                self._repeat(writes[:split], server)
-                middle, state = server.snapshot(), self._state(server)
-                seen = self._repeat(reads, server)
-                on = self._repeat(writes[split:], server)
-                for _ in range(RESTORES):
-                    server.call(*_loaded(writes[-1])) if writes else None
-                    began = time.perf_counter()
-                    server.restore(middle, way)
-                    times.append(1000 * (time.perf_counter() - began))
-                if self._state(server) != state:
-                    return "the state differs", times
-                again = self._repeat(reads, server)
-                if at := _differing(seen, again):
-                    return f"{reads[at[0]][0]} shows something else", times
-                further = self._repeat(writes[split:], server)
-                if at := _differing(on, further):
-                    return f"{writes[split:][at[0]][0]} goes on otherwise", times
-                if on.changes != further.changes:
-                    return "the same calls lead to another state", times
+                server.restore(middle, way)
+                times.append(1000 * (time.perf_counter() - began))
+            if self.state(server) != state:
+                return "the state differs", times
+            again = self.repeat(reads, server)
+            if at := _differing(seen, again):
+                return f"{reads[at[0]][0]} shows something else", times
+            further = self.repeat(writes[split:], server)
+            if at := _differing(on, further):
+                return f"{writes[split:][at[0]][0]} goes on otherwise", times
+            if on.changes != further.changes:
+                return "the same calls lead to another state", times
             if not writes and way != "live":
                 began = time.perf_counter()
                 server._calls = (("", "{}"),)
@@ -494,18 +382,18 @@ class _Measurement:
         if self.spec.is_elsewhere and self.checks[-1].holds is None:
             self._check("copies_are_apart", None, "a server elsewhere is one for all")
             return
-        first, second = self._copy(), self._copy()
+        first, second = self.copy(), self.copy()
         try:
-            seen, state = self._repeat(reads, second), self._state(second)
-            self._repeat(writes, first)
-            again = self._repeat(reads, second)
+            seen, state = self.repeat(reads, second), self.state(second)
+            self.repeat(writes, first)
+            again = self.repeat(reads, second)
             differing = _differing(seen, again)
-            is_same = self._state(second) == state
-            late = self._copy()
+            is_same = self.state(second) == state
+            late = self.copy()
             try:
-                fresh = self._repeat(reads, late)
+                fresh = self.repeat(reads, late)
                 differing += _differing(seen, fresh)
-                is_same &= self._state(late) == state
+                is_same &= self.state(late) == state
             finally:
                 late.close()
         finally:
@@ -520,7 +408,7 @@ class _Measurement:
             self._check("crash_is_survived", None, "")
             return
         for name, number, kind in (("hang_is_survived", signal.SIGSTOP, "ServerHung"), ("crash_is_survived", signal.SIGKILL, "ServerDied")):
-            server = self._copy()
+            server = self.copy()
             try:
                 server.set_call_time(HANG_S)
                 server.signal(number)
@@ -531,7 +419,7 @@ class _Measurement:
                     told = type(failure).__name__
             finally:
                 server.close()
-            works = self._repeat(calls[:1]).observations
+            works = self.repeat(calls[:1]).observations
             self._check(name, told == kind and bool(works), "" if told == kind else f"it was told as {told or 'an answer'}")
 
     # ---- the report -------------------------------------------------------------------------------------------------------
@@ -544,7 +432,7 @@ class _Measurement:
         held = {check.name: bool(check.holds) or (check.name in survival and check.holds is None) for check in self.checks}
 
         def hold(*names: str) -> bool:
-            return all(held.get(name, False) for name in names) and held.get("keeps_working", True)
+            return all(held.get(name, False) for name in names) and held.get("keeps_working", True) and held.get("tools_stay", True)
 
         uses: list[Use] = []
         if hold("starts", "same_observations", "copies_are_apart", "hang_is_survived", "crash_is_survived") and way != "none":
@@ -559,29 +447,6 @@ class _Measurement:
 # ---- parts -----------------------------------------------------------------------------------------------------------------
 
 
-def guess_state(paths: Sequence[str], server: LiveServer) -> tuple[StatePart, ...]:
-    """What is state, from the files of the private folder: databases, JSON, JSON Lines, else all files; none if there are none."""
-    contents = server.contents()
-    parts: list[StatePart] = []
-    others = []
-    for path in paths:
-        data = contents[path].data
-        if data is None:
-            continue
-        if data.startswith(b"SQLite format 3\0"):
-            parts.append(StatePart(sqlite=path))
-        elif path.endswith(".jsonl"):
-            parts.append(StatePart(jsonl=path))
-        elif path.endswith(".json") and len(data) > 2:
-            parts.append(StatePart.model_validate({"json": path}))
-        elif not path.endswith(("-wal", "-shm", "-journal")):
-            others.append(path)
-    if not parts or others:
-        ignore = tuple(part.sqlite or part.jsonl or part.json_file or "" for part in parts)
-        parts.append(StatePart(files="**", ignore=(*ignore, *((".git",) if any(path.startswith(".git/") for path in paths) else ()))))
-    return tuple(parts)
-
-
 def _differing(first: Run, second: Run) -> list[int]:
     return [at for at, (one, other) in enumerate(zip(first.observations, second.observations, strict=True)) if one != other]
 
@@ -591,70 +456,6 @@ def _logs(changed: Sequence[set[str]]) -> set[str]:
     tops = [{path.split("/")[0] for path in paths} for paths in changed]
     names = set().union(*tops) if tops else set()
     return {name for name in names if len(tops) >= 5 and sum(name in each for each in tops) >= 0.95 * len(tops)}
-
-
-def _wrong_arguments(tool: LiveTool, run: Run) -> list[dict[str, JSON]]:
-    """Arguments of the right types that name nothing; and those of a call that worked, with one that names nothing in each."""
-    wrong = _all_wrong(tool)
-    if wrong is None:
-        return []
-    worked: dict[str, JSON] = next(
-        (json.loads(call[1]) for call, seen in zip(run.calls, run.observations, strict=True) if call[0] == tool.name and not seen.is_error),
-        {},
-    )
-    half_wrong = [{**worked, name: wrong[name]} for name in worked if len(worked) > 1 and isinstance(wrong.get(name), str)]
-    return [wrong, *half_wrong[:3]]
-
-
-def _all_wrong(tool: LiveTool) -> dict[str, JSON] | None:
-    wrong: dict[str, JSON] = {}
-    for name in tool.parameters.get("required") or ():
-        schema = tool.parameters["properties"].get(name, {})
-        kind = schema.get("type")
-        if "enum" in schema:
-            wrong[name] = schema["enum"][0]
-        elif kind == "string":
-            wrong[name] = "no-such-thing-42"
-        elif kind in ("integer", "number"):
-            wrong[name] = schema.get("maximum", 987_654)
-        elif kind == "boolean":
-            wrong[name] = True
-        elif kind == "array" and (schema.get("items") or {}).get("type") == "string":
-            wrong[name] = ["no-such-thing-42"]
-        else:
-            return None
-    return wrong or None
-
-
-def _arguments(proposal: Proposal) -> dict[str, JSON]:
-    return {name: fill(source, proposal.slots, []) for name, source in proposal.call.arguments.items()}
-
-
-def _witnesses(readers: Sequence[LiveTool], arguments: Mapping[str, JSON]) -> list[tuple[str, dict[str, JSON]]]:
-    """Reads whose required arguments are among those of a write, or can be taken from them."""
-    values = dict(_scalars(arguments))
-    found: list[tuple[str, dict[str, JSON]]] = []
-    for tool in readers:
-        taken: dict[str, JSON] = {}
-        for name in tool.parameters.get("required") or ():
-            near = [value for other, value in values.items() if match(name, other) >= 0.7]
-            is_list = tool.parameters["properties"].get(name, {}).get("type") == "array"
-            if near:
-                taken[name] = [near[0]] if is_list else near[0]
-        if len(taken) == len(tool.parameters.get("required") or ()):
-            found.append((tool.name, taken))
-    return found[: 2 * WITNESSES]
-
-
-def _scalars(value: JSON, name: str = "") -> Iterator[tuple[str, JSON]]:
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _scalars(inner, key)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _scalars(inner, name)
-    elif isinstance(value, str | int | float):
-        yield name, value
 
 
 def _loaded(call: ProbeCall) -> tuple[str, dict[str, JSON]]:

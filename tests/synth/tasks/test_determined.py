@@ -30,7 +30,11 @@ def world(kind: Vocabulary | None = None) -> Any:
 
 
 def missing(
-    request: str, *steps: tuple[str, dict[str, JSON], str], of: Any = None, slots: dict[str, JSON] | None = None, forms: tuple[str, ...] = ()
+    request: str,
+    *steps: tuple[str, dict[str, JSON], str],
+    of: Any = None,
+    slots: dict[str, JSON] | None = None,
+    forms: tuple[str, ...] = (),
 ) -> list[str]:
     """What a conversation's request does not determine; steps: tool, arguments, result."""
     opening = [Message(role="user", content=request)]
