@@ -39,8 +39,7 @@ from storage.records import JSON
 from synth.explore.probing import READ_NAMES, ProbeCall, Prober, Run
 from synth.explore.tool_list import offered_tools
 from synth.worlds.live.copies.copy_errors import ServerFailed
-from synth.worlds.live.copies.live_server import start_contents
-from synth.worlds.live.live_files import folder_digest
+from synth.worlds.live.live_files import start_digest
 from synth.worlds.live.live_spec import LiveSpec, Restore, Volatile
 from synth.worlds.live.live_state import differences
 from synth.worlds.live.lock import Check, LiveTool, Lock, Use
@@ -123,7 +122,7 @@ class _Measurement(Prober):
             spec=self.spec.id,
             tools=tools,
             instructions=instructions,
-            folder=folder_digest(start_contents(self.spec)),
+            folder=start_digest(self.spec),
             restore=way,
             checks=tuple(self.checks),
             uses=uses,

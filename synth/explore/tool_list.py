@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from storage.errors import BadInput
@@ -13,11 +12,11 @@ from synth.tasks.determined import FREE_TEXTS
 from synth.worlds.arguments import compile_checker
 from synth.worlds.live.copies.live_server import RESTORE_TOOL, SNAPSHOT_TOOL, STATE_TOOL
 from synth.worlds.live.copies.mcp_session import RawTool
+from synth.worlds.live.json_references import without_references
 from synth.worlds.live.live_spec import LiveSpec
 from synth.worlds.live.lock import LiveTool
 
 MOST_TOOLS = 300
-MOST_REFERENCES = 12
 
 
 def offered_tools(raw: Sequence[RawTool], spec: LiveSpec) -> tuple[list[LiveTool], list[str]]:
@@ -51,7 +50,8 @@ def offered_tools(raw: Sequence[RawTool], spec: LiveSpec) -> tuple[list[LiveTool
         raise BadInput(f"{spec.live}: the server has no tool that can be offered")
     if len(tools) > MOST_TOOLS:
         raise BadInput(
-            f"{spec.live}: the server has {len(tools):,} tools, too many for one world; name those that belong together in `only`"
+            f"{spec.live}: the server has {len(tools):,} tools, and a world at most {MOST_TOOLS}; "
+            "name those that belong together (--only TOOL, or `only` in the file)"
         )
     return tools, notes
 
@@ -60,7 +60,7 @@ def _parameters(tool: RawTool, spec: LiveSpec) -> tuple[dict[str, Any], str]:
     """The schema of a tool's arguments, and what was done to it."""
     schema, note = dict(tool.parameters), ""
     try:
-        schema = inline_references(schema)
+        schema = without_references(schema, schema)
         schema.pop("$schema", None)
         schema.setdefault("type", "object")
         schema["properties"] = {name: dict(inner) for name, inner in (schema.get("properties") or {}).items() if name not in spec.fixed}
@@ -71,38 +71,6 @@ def _parameters(tool: RawTool, spec: LiveSpec) -> tuple[dict[str, Any], str]:
         note = f"its schema cannot be read ({str(error)[:100]}); any arguments are passed on"
         schema = {"type": "object", "properties": {}}
     return schema, note
-
-
-def inline_references(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A schema without local references: each is replaced by what it names; one in a circle by any value.
-
-    Raises:
-        ValueError: a reference leads out of the schema, or nowhere.
-    """
-
-    def inline(value: Any, seen: tuple[str, ...]) -> Any:
-        if isinstance(value, list):
-            return [inline(each, seen) for each in value]
-        if not isinstance(value, Mapping):
-            return value
-        reference = value.get("$ref")
-        if isinstance(reference, str):
-            if not reference.startswith("#/"):
-                raise ValueError(f"it refers to {reference}")
-            if reference in seen or len(seen) > MOST_REFERENCES:
-                return {}
-            target: Any = schema
-            for part in reference[2:].split("/"):
-                if not isinstance(target, Mapping) or part not in target:
-                    raise ValueError(f"it refers to {reference}, which is not there")
-                target = target[part]
-            rest = {key: inner for key, inner in value.items() if key != "$ref"}
-            return {**inline(target, (*seen, reference)), **inline(rest, seen)} if isinstance(target, Mapping) else {}
-        return {key: inline(inner, seen) for key, inner in value.items() if key not in ("$defs", "definitions")}
-
-    inlined = inline(json.loads(json.dumps(schema)), ())
-    assert isinstance(inlined, dict)
-    return inlined
 
 
 def _mark_grounded(schema: dict[str, Any], description: str) -> None:

@@ -75,7 +75,7 @@ class Docker:
     limits_whole_box = True
 
     def __init__(self, url: str | None = None) -> None:
-        self._url = url
+        self.url = url
         self.shown: Path | None = None
         self._connected: docker.APIClient | None = None
 
@@ -97,10 +97,10 @@ class Docker:
         except ImportError as error:
             raise SandboxError("the Docker SDK is not installed: pip install 'headrace[sandbox]'") from error
         try:
-            kwargs = {"base_url": self._url} if self._url else docker.utils.kwargs_from_env()
+            kwargs = {"base_url": self.url} if self.url else docker.utils.kwargs_from_env()
             self._connected = docker.APIClient(version="auto", timeout=CALL_S, num_pools=32, **kwargs)
         except docker.errors.DockerException as error:
-            where = self._url or os.environ.get("DOCKER_HOST") or "/var/run/docker.sock"
+            where = self.url or os.environ.get("DOCKER_HOST") or "/var/run/docker.sock"
             raise SandboxError(f"no Docker engine answers at {where}: {_reason(error)}") from error
         return self._connected
 

@@ -37,6 +37,13 @@ Network = Annotated[bool, typer.Option("--network", help="Let the server reach t
 Clock = Annotated[str | None, typer.Option("--clock", metavar="TIME", help='What time the server sees, e.g. "2026-05-20 09:00:00".')]
 Show = Annotated[str, typer.Option("--show", metavar="KEYS", help="Keys that lead to the part of a result that is shown, e.g. data.items.")]
 Hide = Annotated[list[str] | None, typer.Option("--hide", metavar="TOOL", help="Tool that is not offered; may be repeated.")]
+Only = Annotated[list[str] | None, typer.Option("--only", metavar="TOOL", help="Tool that is offered, and no other; may be repeated.")]
+Headers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--header", metavar="NAME=VALUE", help='Header of every request; ${NAME} in it stands for a --secret, e.g. "Bearer ${KEY}".'
+    ),
+]
 Fixed = Annotated[
     list[str] | None, typer.Option("--fixed", metavar="NAME=VALUE", help="Argument that every call has, and that is not offered.")
 ]
@@ -56,10 +63,12 @@ def mcp(
     folder: Folder = None,
     env: Variables = None,
     secret: Secrets = None,
+    header: Headers = None,
     network: Network = False,
     clock: Clock = None,
     show: Show = "",
     hide: Hide = None,
+    only: Only = None,
     fixed: Fixed = None,
     state: State = None,
     debug: Debug = False,
@@ -67,14 +76,17 @@ def mcp(
     """Connect an MCP server.
 
     A word of the command that names the folder, or a file in it, becomes its place in the box. A server that fetches itself (npx, uvx)
-    cannot, as its box has no network: install it first, and name its program.
+    cannot, as its box has no network: install it first, and name its program. Of a server at a URL, only tools that read are called, unless
+    {copy} in the URL, a header or a fixed argument keeps its clients apart.
 
     Example: headrace worlds connect mcp --folder notes -- node_modules/.bin/mcp-server-filesystem notes
     """
     with handle_errors(debug):
         is_url = len(command) == 1 and command[0].startswith(("http://", "https://"))
         start = {"url": command[0]} if is_url else {"command": _words(command, folder)}
-        _connect(_spec(start, name or _name_of(command[0]), folder, env, secret, network, clock, show, hide, fixed, state), out)
+        _connect(
+            _spec(start, name or _name_of(command[0]), folder, env, secret, network, clock, show, hide, fixed, state, only, header), out
+        )
 
 
 @app.command("python")
@@ -87,18 +99,23 @@ def python(
     network: Network = False,
     clock: Clock = None,
     hide: Hide = None,
+    only: Only = None,
     debug: Debug = False,
 ) -> None:
     """Connect Python functions: type hints give the schemas, docstrings the descriptions.
 
     The public methods of a class are its tools, and the instance is the state; of a module, its functions and its values. A class that
-    takes `seed` has another state in every seed. The module is found from this folder, or in this environment.
+    takes `seed` has another state in every seed. The module is found from this folder, or in this environment; the box sees both, and
+    cannot write to them.
 
     Example: headrace worlds connect python shop_functions:Shop
     """
     with handle_errors(debug):
         start: dict[str, Any] = {"python": target, "mounts": [str(Path.cwd())]}
-        _connect(_spec(start, name or _name_of(target.rpartition(":")[2]), None, env, secret, network, clock, "", hide, None, None), out)
+        _connect(
+            _spec(start, name or _name_of(target.rpartition(":")[2]), None, env, secret, network, clock, "", hide, None, None, only, None),
+            out,
+        )
 
 
 @app.command("openapi", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -113,9 +130,11 @@ def openapi(
     folder: Folder = None,
     env: Variables = None,
     secret: Secrets = None,
+    header: Headers = None,
     clock: Clock = None,
     show: Show = "",
     hide: Hide = None,
+    only: Only = None,
     fixed: Fixed = None,
     state: State = None,
     debug: Debug = False,
@@ -129,7 +148,7 @@ def openapi(
         from synth.worlds.live.openapi import read_operations
 
         read_operations(file)
-        spec = _spec(start, name or _name_of(file.stem), folder, env, secret, not command, clock, show, hide, fixed, state)
+        spec = _spec(start, name or _name_of(file.stem), folder, env, secret, not command, clock, show, hide, fixed, state, only, header)
         _connect(spec, out)
 
 
@@ -140,12 +159,14 @@ def file_(
 ) -> None:
     """Measure a live world again, after its file, its folder or its server has changed. Plans that were found are dropped.
 
+    What is found is added to the file's end; where a key that is there has to change, the file is written anew, without its comments.
+
     Example: headrace worlds connect file notes.yaml
     """
     with handle_errors(debug):
         from synth.worlds.live.live_files import resolved_spec
 
-        _connect(resolved_spec(file), file)
+        _connect(resolved_spec(file), file, out_is_measured=True)
 
 
 def explore(
@@ -189,12 +210,11 @@ def explore(
 # ---- parts -----------------------------------------------------------------------------------------------------------------
 
 
-def _connect(spec: LiveSpec, out: Path | None) -> None:
-    """Measures a world, writes its two files, and prints the report."""
+def _connect(spec: LiveSpec, out: Path | None, *, out_is_measured: bool = False) -> None:
+    """Measures a world, writes its two files, and prints the report. out_is_measured: the spec is that of the file `out`."""
     from synth.explore.conformance import measure
     from synth.worlds.live.copies.mcp_session import require_sdk
-    from synth.worlds.live.live_files import is_live_file
-    from synth.worlds.live.live_spec import dump_live_spec
+    from synth.worlds.live.live_files import is_live_file, updated_text
     from synth.worlds.live.lock import write_lock
 
     require_sdk()
@@ -203,7 +223,7 @@ def _connect(spec: LiveSpec, out: Path | None) -> None:
         raise BadInput(f"{target} exists and is no live world; name another file with --out")
     measured = measure(spec, progress=lambda what: print_text(f"{what} ..."))
     try:
-        target.write_text(dump_live_spec(measured.spec), encoding="utf-8")
+        target.write_text(updated_text(target if out_is_measured else None, measured.spec), encoding="utf-8")
     except OSError as error:
         raise BadInput(f"{target}: cannot be written ({error.strerror})") from None
     write_lock(target, measured.lock)
@@ -251,6 +271,8 @@ def _spec(
     hide: list[str] | None,
     fixed: list[str] | None,
     state: list[str] | None,
+    only: list[str] | None,
+    header: list[str] | None,
 ) -> LiveSpec:
     from synth.worlds.live.live_spec import parse_live_spec
 
@@ -259,7 +281,8 @@ def _spec(
     raw |= {"variables": dict(_pair(each, "--env") for each in env)} if env else {}
     raw |= {"fixed": {key: _json_or_text(value) for key, value in (_pair(each, "--fixed") for each in fixed)}} if fixed else {}
     raw |= {"state": [_json(each) for each in state]} if state else {}
-    for key, value in (("secrets", secret), ("network", network), ("clock", clock), ("show", show), ("hide", hide)):
+    raw |= {"headers": dict(_pair(each, "--header") for each in header)} if header else {}
+    for key, value in (("only", only), ("secrets", secret), ("network", network), ("clock", clock), ("show", show), ("hide", hide)):
         raw |= {key: value} if value else {}
     return parse_live_spec(raw, "the command line")
 

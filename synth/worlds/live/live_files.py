@@ -7,15 +7,17 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+import yaml
 from pydantic import ValidationError
 
 from storage.errors import BadInput
-from storage.records import JSON
+from storage.records import JSON, canonical_json
 from synth.worlds.live.copies.live_server import start_contents
 from synth.worlds.live.copies.private_folder import Contents
-from synth.worlds.live.live_spec import LiveSpec, parse_live_spec, read_live_spec
+from synth.worlds.live.live_spec import LiveSpec, dump_live_spec, parse_live_spec, read_live_spec
 from synth.worlds.live.live_world import LiveWorld, make_live_world
 from synth.worlds.live.lock import Lock, read_lock
+from synth.worlds.live.openapi import read_operations
 
 TRUST = "HEADRACE_TRUST_STORES"
 """Environment variable that lets worlds of a store run unboxed, with the network, or with secrets."""
@@ -38,6 +40,24 @@ def resolved_spec(path: Path) -> LiveSpec:
     if spec.openapi is not None:
         changed["openapi"] = spec.openapi.model_copy(update={"file": str((path.parent / spec.openapi.file).resolve())})
     return spec.model_copy(update=changed) if changed else spec
+
+
+def updated_text(path: Path | None, measured: LiveSpec) -> str:
+    """The YAML text of a spec after its measurement.
+
+    path: its file before, to whose text new keys are added, so that comments stay; for None, or where a key of it has another value now,
+    the text is made anew.
+    """
+    whole = dump_live_spec(measured)
+    if path is None:
+        return whole
+    before = dump_live_spec(resolved_spec(path))
+    old, new = yaml.safe_load(before), yaml.safe_load(whole)
+    if any(new.get(key) != value for key, value in old.items()):
+        return whole
+    added = {key: value for key, value in new.items() if key not in old}
+    text = path.read_text(encoding="utf-8")
+    return text if not added else f"{text.rstrip()}\n{yaml.safe_dump(added, sort_keys=False, allow_unicode=True, width=120)}"
 
 
 def live_world_of_file(path: Path) -> type[LiveWorld]:
@@ -73,9 +93,19 @@ def _check_trust(spec: LiveSpec, where: str) -> None:
 
 
 def check_folder(spec: LiveSpec, lock: Lock, where: str) -> None:
-    """Raises BadInput where the start folder is not the one that was measured."""
-    if spec.folder is not None and folder_digest(start_contents(spec)) != lock.folder:
-        raise BadInput(f"{where}: {spec.folder} has changed since it was measured; run: headrace worlds connect file {where}")
+    """Raises BadInput where the start folder, or the description of the API, is not the one that was measured."""
+    if start_digest(spec) != lock.folder:
+        changed = spec.folder if spec.openapi is None else spec.openapi.file if spec.folder is None else "its folder or description"
+        raise BadInput(f"{where}: {changed} has changed since it was measured; run: headrace worlds connect file {where}")
+
+
+def start_digest(spec: LiveSpec) -> str:
+    """A hash of what a world starts from: its folder, and the description of its API; empty where it has neither."""
+    digest = folder_digest(start_contents(spec))
+    if spec.openapi is None:
+        return digest
+    operations = canonical_json(read_operations(Path(spec.openapi.file)))
+    return hashlib.sha256(f"{digest}\0{operations}".encode()).hexdigest()[:16]
 
 
 def folder_digest(contents: Contents) -> str:

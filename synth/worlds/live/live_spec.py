@@ -20,6 +20,7 @@ from storage.records import JSON, content_id
 DATA = "/data"
 """The private folder, as a server sees it."""
 COPY = "{copy}"
+SECRET = re.compile(r"\$\{(\w+)\}")
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,60}")
 Arguments = dict[str, JSON]
 NamedCall = tuple[str, Arguments]
@@ -94,8 +95,11 @@ class LiveSpec(_Part):
     command, url, python, openapi: what to start (`python`: `module:object`); `command` beside `openapi` starts the API itself.
     about: what the world is for: the system prompt of its conversations.
     mounts: folders of this machine that the command needs, read-only in the box at the same path.
-    In command, url, variables and fixed, `{seed}` stands for the world's seed, and `{copy}` for an id that every start of a copy has alone.
-    variables: of the server's environment. secrets: names of variables that are taken from the caller's environment.
+    In command, url, headers, variables and fixed, `{seed}` stands for the world's seed, and `{copy}` for an id that every start of a copy
+        has alone.
+    variables: of the server's environment.
+    secrets: names of variables that are taken from the caller's environment; what the server repeats of their values is masked.
+    headers: of every request to `url` or to the API of `openapi`; `${NAME}` stands for a secret.
     folder: what the private folder holds at the start, a path from the YAML file. start: calls that are made before the first one.
     state: parts of the state; empty where nothing has one.
     restore: how a copy gets back to an earlier state; measured by `connect`.
@@ -106,6 +110,8 @@ class LiveSpec(_Part):
     errors: patterns of results that are errors, although the server does not say so.
     reads, writes: tools that do not change the state, and tools that do, where the measurement is wrong.
     network: whether the box reaches the network.
+    isolation: the box of a server that is started here: `bubblewrap`, `docker` (in `image`, which has what the command needs), or `none`.
+    limits: of a copy. What they end is a failure of the server, not of the policy.
     """
 
     live: str
@@ -117,6 +123,7 @@ class LiveSpec(_Part):
     mounts: tuple[str, ...] = ()
     variables: dict[str, str] = Field(default_factory=dict)
     secrets: tuple[str, ...] = ()
+    headers: dict[str, str] = Field(default_factory=dict)
     folder: str | None = None
     start: tuple[NamedCall, ...] = ()
     state: tuple[StatePart, ...] = ()
@@ -159,6 +166,13 @@ class LiveSpec(_Part):
             raise ValueError("say what to start: one of command, url, python, openapi")
         if self.isolation == "docker" and not self.image:
             raise ValueError("isolation: docker needs an `image` in which the command runs")
+        if self.clock and self.isolation != "bubblewrap":
+            raise ValueError("`clock` needs isolation: bubblewrap")
+        if self.headers and not (self.url or self.openapi):
+            raise ValueError("`headers` are for `url` and `openapi`")
+        unknown = [name for value in self.headers.values() for name in SECRET.findall(value) if name not in self.secrets]
+        if unknown:
+            raise ValueError(f"`headers` name ${{{unknown[0]}}}, which is none of `secrets`")
         return self
 
     @property

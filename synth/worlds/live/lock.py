@@ -78,7 +78,7 @@ class Lock(_Part):
     tools: tuple[LiveTool, ...]
     instructions: str = ""
     folder: str = ""
-    """Digest of the start folder."""
+    """Digest of the start folder, and of the description of the API."""
     restore: Restore
     checks: tuple[Check, ...] = ()
     uses: tuple[Use, ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from storage.records import JSON, MAX_NESTING, plain_json
@@ -19,14 +19,14 @@ RESULT = "result"
 Shower = Callable[[str, RawResult], Observation]
 
 
-def compile_shower(spec: LiveSpec) -> Shower:
-    """The function (tool, result) -> observation of a live world."""
+def compile_shower(spec: LiveSpec, secrets: Sequence[str] = ()) -> Shower:
+    """The function (tool, result) -> observation of a live world. secrets: values that are masked wherever they stand."""
     errors = [re.compile(pattern) for pattern in spec.errors]
     volatile = [(each.tool, re.compile(each.pattern), each.shown) for each in spec.volatile]
     keys = [key for key in spec.show.split(".") if key]
 
     def show(tool: str, raw: RawResult) -> Observation:
-        value = _picked(_value(raw), keys)
+        value = _picked(_value(_without(raw, secrets) if secrets else raw), keys)
         text = value if isinstance(value, str) else None
         is_error = raw.is_error or (text is not None and any(pattern.search(text) for pattern in errors))
         masks = [(pattern, shown) for of_tool, pattern, shown in volatile if of_tool in ("", tool) and not tool.startswith("_headrace")]
@@ -37,6 +37,22 @@ def compile_shower(spec: LiveSpec) -> Shower:
         return Observation(safe_text(content.encode("utf-8", errors="replace")), is_error)
 
     return show
+
+
+def mask(text: str, secrets: Iterable[str]) -> str:
+    """The text with every secret in it replaced by `(secret)`, also as JSON writes it."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        for spelling in {secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}:
+            text = text.replace(spelling, "(secret)")
+    return text
+
+
+def _without(raw: RawResult, secrets: Sequence[str]) -> RawResult:
+    structured = json.dumps(raw.structured)
+    masked = mask(structured, secrets)
+    return RawResult(
+        tuple(mask(text, secrets) for text in raw.texts), raw.structured if masked == structured else json.loads(masked), raw.is_error
+    )
 
 
 def _as_json(value: JSON, is_error: bool) -> str:

@@ -16,9 +16,10 @@ import yaml
 
 from storage.errors import BadInput
 from storage.records import JSON
+from synth.worlds.live.json_references import without_references
 
 METHODS = ("get", "post", "put", "patch", "delete", "head")
-MOST_BYTES, MOST_DEPTH, SHOWN = 20_000_000, 24, 3
+MOST_BYTES, SHOWN = 20_000_000, 3
 _NAME = re.compile(r"[^A-Za-z0-9_]+")
 
 
@@ -75,14 +76,14 @@ def _operation(document: Any, name: str, method: str, url: str, operation: Any, 
     required: list[str] = []
     places: dict[str, str] = {}
     for raw in (*shared, *(operation.get("parameters") or [])):
-        parameter = _inline(document, raw)
+        parameter = without_references(raw, document)
         if parameter["in"] not in ("path", "query", "header"):
             continue
         schema = dict(parameter.get("schema") or {"type": "string"})
         schema |= {"description": parameter["description"]} if parameter.get("description") else {}
         properties[parameter["name"]], places[parameter["name"]] = schema, parameter["in"]
         required += [parameter["name"]] if parameter.get("required") or parameter["in"] == "path" else []
-    body = _inline(document, operation.get("requestBody") or {})
+    body = without_references(operation.get("requestBody") or {}, document)
     sent = _json_schema(body)
     is_whole = sent is not None and not isinstance(sent.get("properties"), dict)
     if sent is not None and is_whole:
@@ -113,25 +114,3 @@ def _json_schema(body: Mapping[str, Any]) -> dict[str, Any] | None:
         if "json" in kind:
             return dict(media.get("schema") or {})
     raise ValueError(f"its body is {', '.join(content)}; only JSON bodies can be sent")
-
-
-def _inline(document: Any, value: Any, seen: tuple[str, ...] = (), depth: int = 0) -> Any:
-    """The value with its references replaced by what they name; a reference in a circle, or too deep, by any value."""
-    if isinstance(value, list):
-        return [_inline(document, each, seen, depth + 1) for each in value]
-    if not isinstance(value, dict):
-        return value
-    reference = value.get("$ref")
-    if isinstance(reference, str):
-        if not reference.startswith("#/"):
-            raise ValueError(f"it refers to another file ({reference}); put what it names into this one")
-        if reference in seen or depth > MOST_DEPTH:
-            return {}
-        target = document
-        for part in reference[2:].split("/"):
-            key = part.replace("~1", "/").replace("~0", "~")
-            if not isinstance(target, dict) or key not in target:
-                raise ValueError(f"it refers to {reference}, which is not there")
-            target = target[key]
-        return _inline(document, target, (*seen, reference), depth + 1)
-    return {key: _inline(document, inner, seen, depth + 1) for key, inner in value.items()}

@@ -70,6 +70,26 @@ def test_a_changed_file_has_to_be_measured_again(connected: tuple[Path, str], tm
     assert "has changed since it was measured" in said
 
 
+def test_measuring_again_keeps_the_comments_of_a_file(connected: tuple[Path, str], tmp_path: Path) -> None:
+    file = tmp_path / "notes.yaml"
+    by_hand = "# the notes of the office\n" + "".join(line for line in connected[0].read_text().splitlines(True) if "state" not in line)
+    by_hand = by_hand.replace("- json: notes.json\n", "") + "limits: {call_s: 7}  # it is slow\n"
+    file.write_text(by_hand)
+    assert "json" not in by_hand
+    code, said = call("worlds", "connect", "file", str(file))
+    assert code == 0, said
+    assert file.read_text() == by_hand + "state:\n- json: notes.json\n"
+    assert live_world_of_file(file).spec.limits.call_s == 7
+
+
+def test_some_tools_can_be_named(tmp_path: Path) -> None:
+    file = tmp_path / "notes.yaml"
+    words = ("--only", "list_notes", "--only", "get_note", "--name", "notes", "--out", str(file), "--", sys.executable)
+    code, said = call("worlds", "connect", "mcp", *words, str(HERE / "notes_server.py"))
+    assert code == 0, said
+    assert [tool.name for tool in live_world_of_file(file).tools] == ["get_note", "list_notes"]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -77,6 +97,7 @@ def test_a_changed_file_has_to_be_measured_again(connected: tuple[Path, str], tm
         (["mcp", "no-such-command-here"], "no such command"),
         (["mcp", "--env", "X", "cat"], "--env X: write it as NAME=VALUE"),
         (["mcp", "--state", "{", "cat"], "is no JSON"),
+        (["mcp", "--header", "Key=${KEY}", "http://127.0.0.1:9"], "`headers` name ${KEY}, which is none of `secrets`"),
         (["openapi", "no_such.json"], "no such file"),
         (["python", "no_such_module:Thing"], "No module named 'no_such_module'"),
         (["file", "no_such.yaml"], "no such file"),

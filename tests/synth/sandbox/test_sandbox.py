@@ -382,7 +382,7 @@ def test_200_executions_leave_nothing_behind(provider: Provider) -> None:
 
 
 def test_an_owner_that_is_killed_takes_its_boxes_with_it(provider: Provider) -> None:
-    make = f"Docker({provider._url!r})" if isinstance(provider, Docker) else "Bubblewrap()"
+    make = f"Docker({provider.url!r})" if isinstance(provider, Docker) else "Bubblewrap()"
     daemon, child = new_sleep(), new_sleep()
     program = f"""
 from synth.sandbox import Bubblewrap, Docker, Sandbox

@@ -34,9 +34,9 @@ from synth.worlds.live.copies.copy_errors import CannotRestore, ServerFailed, Se
 from synth.worlds.live.copies.mcp_session import Connection, RawResult, RawTool
 from synth.worlds.live.copies.private_folder import Contents, copy_in, folder_bytes, read_folder, write_folder
 from synth.worlds.live.copies.server_box import INSIDE, Box, Pipes, missing_box, needed_paths
-from synth.worlds.live.live_spec import LiveSpec, Restore
+from synth.worlds.live.live_spec import SECRET, LiveSpec, Restore
 from synth.worlds.live.live_state import read_state
-from synth.worlds.live.observations import compile_shower
+from synth.worlds.live.observations import compile_shower, mask
 from synth.worlds.live.openapi import read_operations
 
 STATE_TOOL, SNAPSHOT_TOOL, RESTORE_TOOL = "_headrace_state", "_headrace_snapshot", "_headrace_restore"
@@ -81,7 +81,8 @@ class LiveServer:
         if missing := missing_box(spec):
             raise BadInput(missing)
         self.spec, self.seed, self._is_writer, self._errors_change = spec, seed, is_writer, errors_change
-        self._show = compile_shower(spec)
+        self._secrets = secrets_of(spec)
+        self._show = compile_shower(spec, tuple(self._secrets.values()))
         self._folder = Path(tempfile.mkdtemp(prefix=f"{new_name(PREFIX)}-"))
         if os.geteuid() == 0:
             os.chown(self._folder, NOBODY, NOBODY)
@@ -224,14 +225,19 @@ class LiveServer:
             write_folder(self._folder, contents)
             self._contents = contents
             where = self._box.start()
-        self._connection = Connection(
-            where,
-            start_s=limits.start_s,
-            call_s=limits.call_s,
-            answer_bytes=limits.answer_mib << 20,
-        )
+        try:
+            self._connection = Connection(
+                where,
+                headers=self._headers() if spec.is_remote else {},
+                start_s=limits.start_s,
+                call_s=limits.call_s,
+                answer_bytes=limits.answer_mib << 20,
+            )
+        except ServerFailed as failure:
+            raise type(failure)(mask(str(failure), self._secrets.values())) from None
         self._connection.on_tick = self._check_size
-        self.instructions, self.name = self._connection.instructions, self._connection.server_name
+        self.instructions = mask(self._connection.instructions, self._secrets.values())
+        self.name = self._connection.server_name
 
     def _check_size(self) -> None:
         most = self.spec.limits.disk_mib << 20
@@ -269,7 +275,7 @@ class LiveServer:
         if self._box is not None:
             with contextlib.suppress(Exception):
                 how = self._box.end()
-        return type(failure)(f"{failure}{f' ({how})' if how else ''}")
+        return type(failure)(mask(f"{failure}{f' ({how})' if how else ''}", self._secrets.values()))
 
     def _filled(self, value: JSON) -> JSON:
         """The value with `{seed}` and `{copy}` replaced."""
@@ -281,18 +287,19 @@ class LiveServer:
 
     def _command(self) -> list[str]:
         spec = self.spec
+        python = "python3" if spec.isolation == "docker" else sys.executable
         if spec.python:
-            return [sys.executable, f"{INSIDE}/function_server.py", spec.python, str(self.seed)]
+            return [python, f"{INSIDE}/function_server.py", spec.python, str(self.seed)]
         command = [self._filled(word) for word in spec.command]
         if spec.openapi:
             operations = operations_file(Path(spec.openapi.file))
-            return [sys.executable, f"{INSIDE}/openapi_server.py", operations, spec.openapi.base_url, str(spec.limits.start_s), *command]
+            return [python, f"{INSIDE}/openapi_server.py", operations, spec.openapi.base_url, str(spec.limits.start_s), *command]
         return command
 
     def _ready_spec(self) -> LiveSpec:
         """The spec with the mounts that its kind needs."""
         mounts = list(self.spec.mounts)
-        if self.spec.python:
+        if self.spec.python and self.spec.isolation != "docker":
             mounts += [path for path in sys.path if Path(path).is_dir()]
         if self.spec.openapi:
             mounts += [str(Path(operations_file(Path(self.spec.openapi.file))).parent)]
@@ -300,13 +307,13 @@ class LiveServer:
         return self.spec.model_copy(update={"mounts": tuple(mounts)})
 
     def _variables(self) -> dict[str, str]:
-        absent = [name for name in self.spec.secrets if name not in os.environ]
-        if absent:
-            raise BadInput(f"{self.spec.live}: set the environment variable {absent[0]}, which the server needs")
-        secrets = {name: os.environ[name] for name in self.spec.secrets}
+        headers = {"HEADRACE_HEADERS": json.dumps(self._headers())} if self.spec.openapi and self.spec.headers else {}
         places = [*self.spec.mounts, *(path for path in sys.path if path)]
         paths = {"PYTHONPATH": os.pathsep.join(places)} if self.spec.python else {}
-        return paths | {name: self._filled(value) for name, value in self.spec.variables.items()} | secrets
+        return paths | {name: self._filled(value) for name, value in self.spec.variables.items()} | headers | self._secrets
+
+    def _headers(self) -> dict[str, str]:
+        return {name: SECRET.sub(lambda found: self._secrets[found[1]], self._filled(value)) for name, value in self.spec.headers.items()}
 
 
 @cache
@@ -323,6 +330,14 @@ def operations_file(path: Path) -> str:
     target.write_text(json.dumps(read_operations(path)), encoding="utf-8")
     target.chmod(0o644)
     return str(target)
+
+
+def secrets_of(spec: LiveSpec) -> dict[str, str]:
+    """The secrets of a spec, from the environment. Raises BadInput: one is not set."""
+    absent = [name for name in spec.secrets if not os.environ.get(name)]
+    if absent:
+        raise BadInput(f"{spec.live}: set the environment variable {absent[0]}, which the server needs")
+    return {name: os.environ[name] for name in spec.secrets}
 
 
 def start_contents(spec: LiveSpec) -> Contents:

@@ -97,16 +97,18 @@ class Connection:
     """A session with a running server.
 
     Args:
-        where: pipes of a server in a box, which are closed with the connection; or a URL (streamable HTTP).
+        where: pipes of a server in a box, which are closed with the connection; or a URL (streamable HTTP), with headers for every request.
         answer_bytes: of the longest answer.
 
     Raises:
         ServerFailed: the server does not begin a session in time.
     """
 
-    def __init__(self, where: Pipes | str, *, start_s: float, call_s: float, answer_bytes: int) -> None:
+    def __init__(
+        self, where: Pipes | str, *, start_s: float, call_s: float, answer_bytes: int, headers: Mapping[str, str] | None = None
+    ) -> None:
         require_sdk()
-        self._where, self.call_s, self._answer_bytes = where, call_s, answer_bytes
+        self._where, self._headers, self.call_s, self._answer_bytes = where, dict(headers or {}), call_s, answer_bytes
         self.notes = ServerNotes()
         self.instructions = self.server_name = ""
         self._loop = loop()
@@ -122,7 +124,7 @@ class Connection:
             self._ready.result(start_s + 5)
         except TimeoutError:
             self.close()
-            raise ServerHung(self._explain(f"the server began no session within {start_s:g} s")) from None
+            raise ServerHung(self._explain(f"the server began no session within {start_s:g} s (`limits: {{start_s}}`)")) from None
 
     def tools(self) -> list[RawTool]:
         """All tools, of all pages. Raises ServerFailed; a name that is listed twice is kept once."""
@@ -155,10 +157,19 @@ class Connection:
 
     async def _hold_session(self, start_s: float) -> None:
         from mcp.client.client import Client
+        from mcp.client.streamable_http import streamable_http_client
+        from mcp.shared._httpx_utils import create_mcp_http_client
 
-        server: Any = self._where if isinstance(self._where, str) else PipeTransport(self._where, self.notes, self._answer_bytes, self.fail)
-        mode = "auto" if isinstance(self._where, str) else "legacy"
-        client = Client(server, mode=mode, cache=None, message_handler=self._note_message)
+        async with contextlib.AsyncExitStack() as stack:
+            server: Any
+            if isinstance(self._where, str):
+                http = await stack.enter_async_context(create_mcp_http_client(headers=self._headers))
+                server, mode = streamable_http_client(self._where, http_client=http), "auto"
+            else:
+                server, mode = PipeTransport(self._where, self.notes, self._answer_bytes, self.fail), "legacy"
+            await self._hold_client(Client(server, mode=mode, cache=None, message_handler=self._note_message), start_s)
+
+    async def _hold_client(self, client: Client, start_s: float) -> None:
         async with asyncio.timeout(start_s) as limit, client:
             limit.reschedule(None)
             self._client, self.instructions = client, client.instructions or ""
@@ -239,7 +250,7 @@ class Connection:
                 has_failed = asked.done() and isinstance(asked.exception(), TimeoutError)
                 if has_failed or time.monotonic() >= min(self._last_progress + timeout_s, began + PROGRESS_FACTOR * timeout_s):
                     asked.cancel()
-                    raise ServerHung(self._explain(f"the server did not answer within {timeout_s:g} s")) from None
+                    raise ServerHung(self._explain(f"the server did not answer within {timeout_s:g} s (`limits: {{call_s}}`)")) from None
             except ServerFailed:
                 raise
             except Exception as error:

@@ -18,7 +18,8 @@ from synth.worlds.live.copies.copy_errors import ServerFailed, ServerSpoke
 from synth.worlds.live.copies.server_box import Pipes
 
 STDERR_BYTES = 16_384
-READ_BYTES = 1 << 20
+READ_BYTES, MOST_WAITING = 1 << 20, 10_000
+"""Bytes of one read; messages that wait to be handled, beyond which they are dropped."""
 
 
 @dataclass
@@ -45,7 +46,7 @@ class PipeTransport:
         import anyio
 
         self._loop = asyncio.get_running_loop()
-        self._received, read_stream = anyio.create_memory_object_stream[Any](10**9)
+        self._received, read_stream = anyio.create_memory_object_stream[Any](MOST_WAITING)
         write_stream, self._to_send = anyio.create_memory_object_stream[Any](0)
         self._streams = (self._received, read_stream, write_stream, self._to_send)
         for descriptor, reader in ((self._pipes.stdout, self._read_stdout), (self._pipes.stderr, self._read_stderr)):

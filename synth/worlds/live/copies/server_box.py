@@ -264,7 +264,7 @@ class Box:
             f"/tmp:size={TMP_BYTES},mode=1777",
         ]
         made += [] if self._spec.network else ["--network", "none"]
-        made += ["--volume", f"{self._folder}:{DATA}", "--workdir", DATA]
+        made += ["--volume", f"{self._folder}:{DATA}", "--workdir", DATA, "--volume", f"{FORK_SERVER.parent}:{INSIDE}:ro"]
         for mount in self._spec.mounts:
             made += ["--volume", f"{mount}:{mount}:ro"]
         for variable in self._variables:

@@ -1,7 +1,8 @@
 """An HTTP API as an MCP server: `python openapi_server.py OPERATIONS_FILE BASE_URL START_S [COMMAND...]`.
 
 OPERATIONS_FILE is JSON that the host wrote from an OpenAPI description (`openapi.py`): tools, with the method, path and places of arguments
-of each. COMMAND, if there is one, starts the API in the same box, whose loopback it shares. The standard library only.
+of each. COMMAND, if there is one, starts the API in the same box, whose loopback it shares. Every request has the headers that the
+environment variable HEADRACE_HEADERS holds, as JSON. The standard library only.
 """
 
 import json
@@ -38,7 +39,8 @@ def start_api(command, base_url, start_s):
 
 def send(base_url, operation, arguments):
     """The JSON value of the answer, or its text. Raises ToolFailed for a status of 400 and above."""
-    path, query, headers, body = operation["path"], [], {"Accept": "application/json"}, {}
+    path, query, body = operation["path"], [], {}
+    headers = {"Accept": "application/json", **json.loads(os.environ.get("HEADRACE_HEADERS", "{}"))}
     for name, value in arguments.items():
         place = operation["places"].get(name, "body")
         if place == "path":
@@ -49,8 +51,6 @@ def send(base_url, operation, arguments):
             headers[name] = text_of(value)
         else:
             body[name] = value
-    for name, variable in operation.get("secrets", {}).items():
-        headers[name] = os.environ.get(variable, "")
     url = base_url.rstrip("/") + path + ("?" + urllib.parse.urlencode(query) if query else "")
     data = None
     if operation["has_body"]:

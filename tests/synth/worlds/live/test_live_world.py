@@ -209,6 +209,9 @@ def test_a_spec_survives_its_file() -> None:
         ({"live": "shop", "command": ["x"], "errors": ["("]}, "is no regular expression"),
         ({"live": "shop", "command": ["x"], "state": [{"files": "*", "sqlite": "x"}]}, "one of files, sqlite, json, jsonl, calls"),
         ({"live": "shop", "command": ["x"], "isolation": "docker"}, "needs an `image`"),
+        ({"live": "shop", "command": ["x"], "isolation": "none", "clock": "2026-05-20"}, "`clock` needs isolation: bubblewrap"),
+        ({"live": "shop", "command": ["x"], "headers": {"A": "b"}}, "`headers` are for `url` and `openapi`"),
+        ({"live": "shop", "url": "http://x", "headers": {"A": "${KEY}"}}, "`headers` name ${KEY}, which is none of `secrets`"),
         (["live"], "a mapping that begins with `live: NAME`"),
     ],
 )
