@@ -27,7 +27,7 @@ from typing import Any
 
 from benchmarks.harness import ROOT, Deadline, fail
 from storage.errors import BadInput
-from storage.records import Message, Tool
+from storage.records import Message, Tool, canonical_json
 from synth.clusters.business_clusters import Cluster, cluster_tools
 from synth.clusters.catalog import live_catalogue, read_catalogue
 from synth.engines.base import ChatAnswer, ChatRequest
@@ -157,8 +157,8 @@ def _gives(read: Callable[[], Any], wanted: Sequence[tuple[str, str, Any]]) -> b
 
 
 def _plain(schema: Mapping[str, Any]) -> Any:
-    """Names of parameters and which are required."""
-    return sorted(schema.get("properties", {})), sorted(schema.get("required", []))
+    """The schema as JSON, whatever the order of its keys."""
+    return canonical_json(schema)
 
 
 def _sources(rows: list[dict[str, Any]], folder: Path) -> dict[str, Callable[[], Any]]:

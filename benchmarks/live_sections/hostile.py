@@ -1,6 +1,6 @@
 """A hostile server: whether it gets out of its box, and whether its failures are blamed on the policy.
 
-The attacks are those of the tests (`tests/synth/worlds/live/test_hostile_server.py`), which show that they would be seen.
+The attacks are those of the tests (`tests/synth/worlds/live/test_hostile_server.py`), which try without a box what can be tried so.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.synth.live_servers.specs import hostile_spec
 from tests.synth.worlds.live.test_hostile_server import ATTACKS, SECRET, run_attack
 
 KEYS = ("live_escapes_tried", "live_escapes_missed", "crash_or_hang_tried", "crash_or_hang_blamed_on_policy")
-FAILING = ("never_answer", "huge_answer", "use_memory", "fill_disk")
+FAILING = ("crash", "never_answer", "huge_answer", "use_memory", "fill_disk")
 TIMES = 5
 MINUTES = 4
 
@@ -55,16 +55,18 @@ def escapes_missed() -> list[str]:
         abstract.listen()
         host: dict[str, JSON] = {"pid": os.getpid(), "port": listening.getsockname()[1], "secret_file": str(secret)}
         host["abstract"] = f"headrace-bench-{os.getpid()}"
+        os.environ["HEADRACE_TEST_SECRET"] = SECRET
         for attack in ATTACKS:
             done = run_attack(attack, host)
             told = done.told.content if isinstance(done.told, Observation) else str(done.told)
             if "escaped" in told or SECRET in told + done.state or "\x1b" in told or done.left:
                 missed.append(attack)
+        del os.environ["HEADRACE_TEST_SECRET"]
     return missed
 
 
 def outcome_of(attack: str) -> Outcome | None:
-    """The outcome of a conversation whose only call makes the server fail."""
+    """The outcome of a conversation whose only call makes the server fail; None where the server told that as an error, and it goes on."""
     spec = hostile_spec(limits={"call_s": 1, "memory_mib": 200, "answer_mib": 4, "disk_mib": 16})
     tool = LiveTool(name="attack", description="", parameters={"type": "object", "properties": {}}, changes_state=True)
     kind = make_live_world(spec, Lock(spec=spec.id, tools=(tool,), restore="live"))

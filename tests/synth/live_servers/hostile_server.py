@@ -192,6 +192,11 @@ def never_answer(host):
 
 
 @attack
+def crash(host):
+    os.abort()
+
+
+@attack
 def link_to_host(host):
     os.symlink(host["secret_file"], "/data/link.txt")
     os.symlink("/etc", "/data/etc")

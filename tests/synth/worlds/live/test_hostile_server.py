@@ -26,7 +26,7 @@ ATTACKS = (
     "abstract_socket", "write_usr", "write_mounted", "become_root", "mount_something", "new_namespace", "trace_process", "fork_bomb",
     "use_memory", "fill_disk", "large_file",
     "sparse_files", "deep_folders", "huge_answer", "never_answer", "link_to_host", "pipe_in_folder", "leave_daemon", "deep_answer",
-    "terminal_escapes",
+    "terminal_escapes", "crash",
 )  # fmt: skip
 SECRET = "the-secret-of-the-host"
 
@@ -99,14 +99,25 @@ def test_the_attack_fails(attacked: dict[str, Attacked], attack: str) -> None:
     assert not done.left
 
 
-def test_the_attacks_can_succeed() -> None:
-    """Without a box, the server reads what it should not: so the attacks would be seen."""
-    server = LiveServer(hostile_spec(isolation="none", variables={"STDIO_SERVER": "x"}, command=_unboxed()))
-    try:
-        told = server.call("attack", {"attack": "see_processes", "host": {"pid": os.getpid()}})
-        assert "escaped" in told.content
-    finally:
-        server.close()
+@pytest.mark.parametrize(
+    "attack", ["read_shadow", "read_secret_file", "read_environment", "see_processes", "kill_host", "connect_loopback", "abstract_socket"]
+)
+def test_without_a_box_the_attack_succeeds(attack: str, tmp_path: Path) -> None:
+    """So an attack that is harmless to try would be seen; one on the machine itself is not tried."""
+    if attack == "read_shadow" and os.geteuid() != 0:
+        pytest.skip("only root reads /etc/shadow")
+    secret = tmp_path / "secret.txt"
+    secret.write_text(SECRET)
+    name = f"headrace-unboxed-{os.getpid()}"
+    with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket(socket.AF_UNIX) as abstract:
+        abstract.bind(f"\0{name}")
+        abstract.listen()
+        host: dict[str, JSON] = {"pid": os.getpid(), "port": listening.getsockname()[1], "secret_file": str(secret), "abstract": name}
+        server = LiveServer(hostile_spec(isolation="none", variables={"HEADRACE_TEST_SECRET": SECRET}, command=_unboxed()))
+        try:
+            assert "escaped" in server.call("attack", {"attack": attack, "host": host}).content
+        finally:
+            server.close()
 
 
 def _unboxed() -> list[str]:
