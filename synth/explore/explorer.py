@@ -41,7 +41,7 @@ from synth.worlds.live.loose_json import parse_loosely
 from synth.worlds.live.plans import KEY, Executed, PlanCall, execute_template, follow, form_of, found_in, kind_of, moved
 
 SHARES = {"reads": 0.08, "acts": 0.32, "lookups": 0.22, "questions": 0.16, "joins": 0.22}
-READS_PER_TOOL, EXAMPLES, TRIES_PER_WRITER = 6, 8, 400
+READS_PER_TOOL, EXAMPLES, TRIES_PER_WRITER = 6, 8, 2000
 LOOKUP_TRIES, LOOKUP_DEPTH = 10, 3
 Progress = Callable[[str, int, int], None]
 """Phase, plans tried, plans admitted."""
@@ -146,16 +146,12 @@ class Explorer:
 
     def _act(self) -> Iterator[None]:
         tries: Counter[str] = Counter()
-        kept: Counter[str] = Counter()
+        hits: Counter[str] = Counter()
         while True:
-            open_tools = [
-                tool
-                for tool in self._writers
-                if kept[tool.name] < 2 * EXAMPLES and tries[tool.name] < TRIES_PER_WRITER * (1 + kept[tool.name])
-            ]
+            open_tools = [tool for tool in self._writers if hits[tool.name] < 2 * EXAMPLES and tries[tool.name] < TRIES_PER_WRITER]
             if not open_tools:
                 return
-            tool = min(open_tools, key=lambda tool: (kept[tool.name], tries[tool.name]))
+            tool = min(open_tools, key=lambda tool: tries[tool.name])
             tries[tool.name] += 1
             proposal = self._proposer.propose(tool, is_writer=True)
             if proposal is not None and self._has_effect(proposal):
@@ -165,8 +161,8 @@ class Explorer:
                     else request_for_act((proposal.call,), proposal.labels, tool.description)
                 )
                 plan = FoundPlan((proposal.call,), proposal.slots, proposal.labels, says)
+                hits[tool.name] += 1
                 if self._admit(plan):
-                    kept[tool.name] += 1
                     self._acts.append((plan, proposal.about))
             yield
 
