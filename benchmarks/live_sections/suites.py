@@ -70,7 +70,7 @@ def _gold_accepted(names: Sequence[str]) -> float:
             selected = [case for case in every if suite.expected(case).is_clean]
             changing = sum(bool(suite.expected(case).changes) for case in selected)
             print(f"    {name}: {len(selected)} of {len(every)} references replay cleanly, {changing} of these change state", flush=True)
-            sessions = run_cases(ReplayEngine(selected, together=True), suite, selected)
+            sessions = run_cases(ReplayEngine(suite, selected, together=True), suite, selected)
         both = [one for one in sessions if one.verdicts is not None and one.verdicts.theirs and one.verdicts.accepted]
         refused = [one for one in sessions if one not in both]
         for one in refused[:_SHOWN]:

@@ -39,8 +39,8 @@ def test_the_expert_passes_and_doing_nothing_fails(task):
 
 
 def test_a_task_in_a_context_is_packaged_with_the_contexts_tools():
-    """Given a task whose results are shortened, then its schemas have the context's tools, its expert passes with what it reads on, Harbor's
-    solution is that expert, and the plan alone fails."""
+    """Given a task whose results are shortened, then its schemas have the tools of its context, its expert reads on and passes, Harbor has
+    that expert as its solution, and the plan alone fails."""
     task = task_read_on()
     assert [schema["name"] for schema in tool_schemas(task)] == list(task.tools)
     contents = choose("some", [task], "", [])
