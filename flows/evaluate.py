@@ -53,4 +53,5 @@ def measure_on(config: Config, name: str, policy: str | None) -> dict[str, Any]:
     with open_suite(name) as suite, open_policy_engine(store, found, asking, content_id("run", "suites", found.id)) as engine:
         measured = measure_suite(engine, suite, suite.cases(), found.id, store=store, max_tokens=asking.answer_tokens, progress=report)
     total = measured.accuracies[0]
-    return {"suite": name, "rated": total.ours.rated, "ours": total.ours.rate, "theirs": total.theirs.rate, "agree": total.agree.rate}
+    rates = {"ours": total.ours.rate, "theirs": total.theirs.rate, "agree": total.agree.rate}
+    return {"suite": name, "rated": total.ours.rated, "ended_early": total.ended_early.passed, **rates}

@@ -31,7 +31,6 @@ from filters.certainty.route import VERSION as ROUTE_VERSION
 from filters.certainty.route import route
 from filters.certainty.running_tags import PURPOSE as RUNNING
 from filters.code_hash import code_hash
-from filters.steps.selection.contamination import questions_of
 from storage.errors import HeadraceError
 from storage.records import Task, Trajectory, content_id
 from storage.releases.release import ReleaseItem, make_release
@@ -52,7 +51,7 @@ from train.data.task_pool import check_tasks
 from train.measure.evaluate import facets
 from train.measure.gate import gate
 from train.measure.probe import Prober, Progress
-from train.measure.suites.overlap import check_release_overlap
+from train.measure.suites.overlap import check_release_overlap, held_out_questions
 from train.models.base_model import check_base_model, model_id, resolve_model, window_of
 from train.policies import Policy, promoted_policy
 from train.spec import RLSettings, SFTSettings, StageSpec, TinyConfig
@@ -85,10 +84,11 @@ def run_cascade(store: Store, config: CascadeConfig, *, run: RunStage | None = N
 
     Raises:
         BadInput: the base model cannot be trained for tool use, or the store has no task in these worlds up to this difficulty.
-        BadInput: a release overlaps a suite of `held_out`.
+        BadInput: a release overlaps a suite of `held_out`, or a suite that it names is not installed.
         HeadraceError: too few frames in the store, a split that would be empty, a stage that failed.
     """
     check_tasks(store, worlds=config.worlds, max_difficulty=config.max_difficulty)
+    questions = held_out_questions(config.held_out)
     cascade = Cascade(store, config, run=run, progress=progress)
     with cascade.prober.own_engines:
         result = CascadeResult()
@@ -98,8 +98,7 @@ def run_cascade(store: Store, config: CascadeConfig, *, run: RunStage | None = N
             parent = policies[stage.parent] if stage.parent is not None else None
             probed = config.probed_stage(stage)
             release = cascade.release(stage, policies[probed] if probed is not None else None, experts)
-            for suite in config.held_out:
-                check_release_overlap(store, release, suite, questions_of(suite))
+            check_release_overlap(store, release, questions)
             policies[stage.name] = cascade.stage(stage.name, parent, release, SPLITS[stage.split].part, stage.settings, stage.backend)
             cascade.judge(policies[stage.name], result)
         result.promoted = promoted_policy(store)

@@ -131,10 +131,10 @@ class CascadeConfig(BaseModel):
         description="What plays the rollouts of probes and evaluations of policies trained here: as `rollouts` of an RL stage; with vllm, "
         "a server for each policy.",
     )
-    held_out: tuple[Literal["bfcl"] | SuiteName, ...] = Field(
-        (),
+    held_out: tuple[Literal["bfcl"] | SuiteName, ...] | None = Field(
+        None,
         description="Suites of others (bfcl, tau2-retail, tau2-airline, agentdojo) that nothing may be trained on: a release with a near "
-        "copy of one of their questions is refused before a stage reads it.",
+        "copy of one of their questions is refused before a stage reads it; null: all that are installed here; []: none.",
     )
     backend: BackendName = Field("local", description="What runs the stages: a process here (local), or a job on a Ray cluster (ray).")
     cluster: ClusterConfig = Field(

@@ -5,6 +5,8 @@ suite_bfcl_agree               share of BFCL's 800 references, and of the same d
                                tools that do not exist are counted apart: the leaderboard runs them without effect, we refuse them
 suite_tau2_gold_accepted       share of tau2's retail and airline references that replay cleanly and both accept
 suite_agentdojo_gold_accepted  the same of AgentDojo's ground truths
+suite_idle_accepted_NAME       share of a suite's cases that its own checker accepts from a policy that calls nothing and says "Done."; the
+                               output has the counts, and those of our verifier
 
 A reference is clean if none of its calls fails. The environments come from `make suites`.
 """
@@ -19,13 +21,16 @@ from benchmarks.tags_sections.bfcl import Made, argument_values, damaged
 from synth.worlds.bfcl_world import Case, cases, judge_conversation
 from train.measure.suites.bfcl import check_theirs
 from train.measure.suites.child_suite import ChildSuite
+from train.measure.suites.figures import accuracies
 from train.measure.suites.play import run_cases
 from train.measure.suites.replay import ReplayEngine
-from train.measure.suites.suite_names import open_suite
+from train.measure.suites.suite import Reference
+from train.measure.suites.suite_names import SUITES, open_suite
 
-KEYS = ("suite_bfcl_agree", "suite_tau2_gold_accepted", "suite_agentdojo_gold_accepted")
+IDLE = {f"suite_idle_accepted_{name.replace('-', '_')}": name for name in SUITES}
+KEYS = ("suite_bfcl_agree", "suite_tau2_gold_accepted", "suite_agentdojo_gold_accepted", *IDLE)
 DAMAGES = ("dropped", "altered", "duplicated")
-MINUTES = {"bfcl": 4, "agentdojo": 2, "tau2": 10}
+MINUTES = {"bfcl": 4, "agentdojo": 2, "tau2": 10, "idle": 3}
 _SHOWN = 5
 
 
@@ -36,6 +41,7 @@ def measure(deadline: Deadline) -> Figures:
         "suite_bfcl_agree": _bfcl_agree(),
         "suite_agentdojo_gold_accepted": _gold_accepted(["agentdojo"]),
         "suite_tau2_gold_accepted": _gold_accepted(["tau2-airline", "tau2-retail"]),
+        **{key: _idle_accepted(name) for key, name in IDLE.items()},
     }
 
 
@@ -70,7 +76,7 @@ def _gold_accepted(names: Sequence[str]) -> float:
             selected = [case for case in every if suite.expected(case).is_clean]
             changing = sum(bool(suite.expected(case).changes) for case in selected)
             print(f"    {name}: {len(selected)} of {len(every)} references replay cleanly, {changing} of these change state", flush=True)
-            sessions = run_cases(ReplayEngine(selected, together=True), suite, selected)
+            sessions = run_cases(ReplayEngine(suite, selected, together=True), suite, selected)
         both = [one for one in sessions if one.verdicts is not None and one.verdicts.theirs and one.verdicts.accepted]
         refused = [one for one in sessions if one not in both]
         for one in refused[:_SHOWN]:
@@ -80,3 +86,12 @@ def _gold_accepted(names: Sequence[str]) -> float:
             print(f"      {one.case_id}: theirs: {theirs}; ours: {ours}", flush=True)
         clean, accepted = clean + len(selected), accepted + len(both)
     return accepted / clean
+
+
+def _idle_accepted(name: str) -> float:
+    with open_suite(name) as suite:
+        every = suite.cases()
+        idle = ReplayEngine(suite, every, lambda _: Reference(((),), ("Done.",)))
+        total = accuracies(run_cases(idle, suite, every))[0]
+    print(f"    {name}, idle: theirs accepts {total.theirs.passed} of {total.theirs.rated}, ours {total.ours.passed}", flush=True)
+    return total.theirs.rate

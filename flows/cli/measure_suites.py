@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from flows.cli.terminal import out, print_text
 
@@ -41,7 +41,7 @@ def measure_suites(
     config: EngineConfig,
     options: SuiteOptions,
 ) -> None:
-    """Measure a policy on these suites, one after the other, or print what that takes."""
+    """Measure a policy on these suites, and print what each says as it ends; or print what that takes."""
     from flows.summaries.summary_tables import print_table
     from storage.store import Store
     from synth.worlds.stored_worlds import register_stored
@@ -56,17 +56,17 @@ def measure_suites(
         print_text("nothing was done", style="dim")
         return
     _check_writable(options.out_file)
-    name, every = _measure(cases, policy, store, config, options.user)
-    if options.out_file is not None:
-        _write_sessions(options.out_file, every)
-    for measured in every:
-        _print_measured(name, measured)
+    with contextlib.closing(_measure(cases, policy, store, config, options.user)) as every:
+        for place, (name, measured) in enumerate(every):
+            if options.out_file is not None:
+                _write_sessions(options.out_file, measured, "a" if place else "w")
+            _print_measured(name, measured)
 
 
 def _measure(
     cases: dict[str, list[SuiteCase]], policy: str | None, store: Path | None, config: EngineConfig, user: str | None
-) -> tuple[str, list[Measured]]:
-    """The name of the engine, and what each suite says of it."""
+) -> Generator[tuple[str, Measured]]:
+    """The name of the engine, and what a suite says of it, as each ends."""
     from flows.resolve_policy import open_engine, resolve_policy
     from flows.runtime.progress import report, show_on_console
     from flows.runtime.store_lock import hold_store
@@ -75,7 +75,6 @@ def _measure(
     from train.measure.suites.suite_names import open_suite
 
     target = resolve_policy(policy, store)
-    every: list[Measured] = []
     how = {"max_tokens": config.answer_tokens, "in_flight": config.in_flight}
     with contextlib.ExitStack() as stack:
         if target.store is not None:
@@ -85,9 +84,9 @@ def _measure(
         player = None if user is None else stack.enter_context(_open_user(user, store, config))
         stack.enter_context(show_on_console(out))
         for name, selected in cases.items():
-            suite = stack.enter_context(open_suite(name, player))
-            every.append(measure_suite(engine, suite, selected, target.policy.id, store=target.store, progress=report, **how))
-        return engine.name, every
+            with open_suite(name, player) as suite:
+                measured = measure_suite(engine, suite, selected, target.policy.id, store=target.store, progress=report, **how)
+            yield engine.name, measured
 
 
 def _cases(name: str, options: SuiteOptions) -> list[SuiteCase]:
@@ -121,11 +120,10 @@ def _check_writable(path: Path | None) -> None:
         raise BadInput(f"{path}: the file cannot be written ({error.strerror}); give another --out") from None
 
 
-def _write_sessions(path: Path, every: Sequence[Measured]) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        for measured in every:
-            for session in measured.sessions:
-                file.write(json.dumps({"suite": measured.suite, **session.to_json()}, ensure_ascii=False) + "\n")
+def _write_sessions(path: Path, measured: Measured, mode: Literal["w", "a"]) -> None:
+    with path.open(mode, encoding="utf-8") as file:
+        for session in measured.sessions:
+            file.write(json.dumps({"suite": measured.suite, **session.to_json()}, ensure_ascii=False) + "\n")
 
 
 # ---- output ------------------------------------------------------------------------------------------------------------
@@ -168,6 +166,7 @@ def _print_measured(engine: str, measured: Measured) -> None:
             "our verifier (95 %)": _format(accuracy.ours),
             "its checker (95 %)": _format(accuracy.theirs),
             "both agree": _format(accuracy.agree),
+            "ended early": accuracy.ended_early.passed,
         }
         for accuracy in measured.accuracies
     ]
@@ -177,6 +176,10 @@ def _print_measured(engine: str, measured: Measured) -> None:
         shown = [{"case": one.case_id, "accepted by": one.accepted_by, "the other says": one.reason} for one in differing[:_SHOWN]]
         more = f", the first {_SHOWN}" if len(differing) > _SHOWN else ""
         print_table(Table("disagreements", f"Where the verdicts differ: {len(differing)} cases{more}", shown), out)
+    if measured.accuracies[0].ended_early.passed:
+        print_text(
+            "ended early: no checker saw these conversations; they are failures by both rates, and count in no agreement", style="dim"
+        )
     if measured.note:
         print_text(measured.note, style="dim")
     if measured.failures:

@@ -17,6 +17,8 @@ from pathlib import Path
 
 from storage.errors import BadInput
 from storage.records import JSON, FunctionCall, Message, Task, Tool, ToolCall
+from synth.context.offered_tools import tools_of
+from synth.context.view import open_world
 from synth.tasks.solver import expert_messages
 from synth.tasks.verify import Verdict, verify
 from synth.worlds import WORLDS
@@ -83,7 +85,7 @@ class Episode:
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        self._world = WORLDS[task.world](task.world_seed, task.given)
+        self._world = open_world(WORLDS[task.world], task)
         self.log: list[Message] = []
         """A message with one call, and its result, in turn."""
 
@@ -162,8 +164,7 @@ def request(task: Task) -> str:
 def tool_schemas(task: Task) -> list[dict[str, JSON]]:
     """The tools on offer, in the order of the prompt: name, description, and parameters as a JSON schema in which every parameter has a
     description (Inspect demands one); the marks of Headrace (`x-grounded`) are left out."""
-    tools = {tool.name: tool for tool in WORLDS[task.world].tools}
-    return [_schema(tools[name]) for name in task.tools]
+    return [_schema(tool) for tool in tools_of(WORLDS[task.world], task)]
 
 
 def _schema(tool: Tool) -> dict[str, JSON]:

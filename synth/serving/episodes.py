@@ -19,6 +19,7 @@ import anyio
 import anyio.to_thread
 
 from storage.records import JSON, canonical_json
+from synth.context.view import ViewedWorld
 from synth.serving.call_log import CallLog
 from synth.serving.served import Served
 from synth.worlds.base import Observation, World
@@ -49,7 +50,7 @@ class _Episode:
     key: EpisodeKey
     seed: int
     used_at_s: float
-    world: World | None = None
+    world: World | ViewedWorld | None = None
     calls: int = 0
     waiting: int = 0
     """Calls that are executed or wait for it."""
@@ -109,7 +110,7 @@ class Episodes:
 
     def _execute(self, episode: _Episode, tool: str, arguments: Mapping[str, JSON]) -> Observation:
         if episode.world is None:
-            episode.world = self.served.world(episode.seed, self.served.given)
+            episode.world = self.served.open(episode.seed)
         if tool in self._offered:
             observation = episode.world.call(tool, arguments)
         else:

@@ -1,19 +1,21 @@
 """What is served: a world with its tools, or the start state of a stored task.
 
 `run_python` is among the tools only where a sandbox works on this machine. A served task offers exactly its own tools, its world's data
-are those of the task, and a client cannot choose another seed.
+are those of the task and seen in its context, and a client cannot choose another seed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from storage.errors import BadInput
-from storage.records import CODE_TOOL, Given, Task, Tool
+from storage.records import CODE_TOOL, Task, Tool
 from storage.store import Store
+from synth.context.offered_tools import tools_of
+from synth.context.view import ViewedWorld, open_world
 from synth.worlds import WORLDS
-from synth.worlds.base import NOTHING, World
+from synth.worlds.base import World
 from synth.worlds.declarative.compiled_world import SpecWorld
 from synth.worlds.run_python import missing
 from synth.worlds.stored_worlds import register_stored
@@ -26,23 +28,30 @@ class Served:
     world: class of the world that each episode gets an instance of.
     tools: the offered tools; a call of any other is answered with an error.
     seed: seed of an episode that names none.
-    given: what the world is given beside its seed.
     instructions: system prompt for the model at the client; empty for none.
-    task_id, request: the task that is served and its user's first message; empty without a task.
+    task: the one that is served, if it is one. request: its user's first message; empty without a task.
     """
 
     world: type[World]
     tools: tuple[Tool, ...]
     seed: int = 0
-    given: Given = field(default_factory=lambda: NOTHING)
     instructions: str = ""
-    task_id: str = ""
+    task: Task | None = None
     request: str = ""
+
+    @property
+    def task_id(self) -> str:
+        """Empty without a task."""
+        return "" if self.task is None else self.task.id
 
     @property
     def has_free_seed(self) -> bool:
         """Whether a client may choose the seed of its episode."""
-        return not self.task_id
+        return self.task is None
+
+    def open(self, seed: int) -> World | ViewedWorld:
+        """A fresh world; of a task, with its data and in its context, whatever the seed."""
+        return self.world(seed) if self.task is None else open_world(self.world, self.task)
 
     def quick_tools(self) -> frozenset[str]:
         """Tools that answer in less time than it takes to hand a call to a thread: those of compiled specs, which run in memory."""
@@ -71,10 +80,8 @@ def serve_task(task: Task) -> Served:
     if missing() and any(call.tool == CODE_TOOL for call in task.plan.calls):
         raise BadInput(f"task {task.id} needs {CODE_TOOL}, and no sandbox works here: {missing()}")
     world = WORLDS[task.world]
-    by_name = {tool.name: tool for tool in world.tools}
     texts = {role: "\n\n".join(each.content or "" for each in task.messages if each.role == role) for role in ("system", "user")}
-    tools = _working(by_name[name] for name in task.tools)
-    return Served(world, tools, task.world_seed, task.given, texts["system"], task.id, texts["user"])
+    return Served(world, _working(tools_of(world, task)), task.world_seed, texts["system"], task, texts["user"])
 
 
 def find_task(store: Store, id_: str) -> Task:

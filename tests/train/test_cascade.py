@@ -11,6 +11,7 @@ import pytest
 
 import train.cascade
 import train.measure.probe
+import train.measure.suites.overlap
 import train.policies
 from filters.certainty.certainty import DrawsConfig, RegionConfig
 from filters.certainty.route import RouteConfig
@@ -224,19 +225,21 @@ def test_a_second_call_trains_nothing_loads_no_policy_and_changes_nothing(store,
     assert result.promoted == promoted_policy(store)
 
 
-def test_a_release_that_overlaps_a_suite_is_refused_before_a_stage_reads_it(store, monkeypatch):
-    """Given what a user said in the seed split as a suite's question, when the suite is held out, then the cascade stops at the release;
-    with another question it goes on and finds all done."""
-    config = CascadeConfig.model_validate(CONFIG.model_dump() | {"held_out": ["tau2-retail"]})
+@pytest.mark.parametrize("held_out", [["tau2-retail"], None])
+def test_a_release_that_overlaps_a_suite_is_refused_before_a_stage_reads_it(store, monkeypatch, held_out):
+    """Given what a user said in the seed split as a suite's question, when the suite is held out, by its name or as one that is installed,
+    then the cascade stops at the release; with another question, or where no suite is held out, it goes on and finds all done."""
+    config = CascadeConfig.model_validate(CONFIG.model_dump() | {"held_out": held_out})
     rows = store.query("SELECT messages FROM trajectories JOIN release_items ON item_id = trajectory_id WHERE split = 'seed'")
     messages = [message for row in rows["messages"] for message in json.loads(row)]
     said = max((message["content"] for message in messages if message["role"] == "user"), key=len)
     questions = ["Exchange my clicky keyboard for a silent one"]
-    monkeypatch.setattr(train.cascade, "questions_of", lambda suite: {"tau2-retail": questions}[suite])
+    monkeypatch.setattr(train.measure.suites.overlap, "questions_of", lambda suite: questions)
     assert run_cascade(store, config, run=never).promoted == promoted_policy(store)
     questions.append(said)
-    with pytest.raises(BadInput, match=r"release release-\w+ overlaps suite tau2-retail: \d+ items"):
+    with pytest.raises(BadInput, match=r"release release-\w+ overlaps suite (tau2-retail|bfcl): \d+ items.*train\.held_out"):
         run_cascade(store, config, run=never)
+    run_cascade(store, config.model_copy(update={"held_out": ()}), run=never)
 
 
 def test_a_cascade_of_two_stages_goes_from_the_seed_sft_to_rl(store, tmp_path):

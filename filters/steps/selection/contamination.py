@@ -32,7 +32,7 @@ from synth.suites.suite_questions import SuiteName, suite_questions
 from synth.worlds import bfcl_files
 
 BFCL: Literal["bfcl"] = "bfcl"
-SUITES: tuple[str, ...] = (BFCL, *get_args(SuiteName))
+SUITES: tuple[Literal["bfcl"] | SuiteName, ...] = (BFCL, *get_args(SuiteName))
 """Suites whose questions may be held out."""
 BINS = 20
 _CELLS = 1 << 24
@@ -145,7 +145,7 @@ def compare(rows: pl.DataFrame, vectors: Vectors, held_out: HeldOut) -> pl.DataF
     for name in held_out.questions["set"].unique(maintain_order=True):
         places = held_out.questions.with_row_index("place").filter(set=name)["place"].to_numpy()
         questions = held_out.questions[places]
-        near, near_place = nearest_texts(rows["norm"], questions["norm"])
+        near, near_place = QuestionIndex(questions["norm"]).nearest(rows["norm"])
         cosine, place = _nearest_vectors(vectors, held_out.vectors[places])
         numbers = questions["number"]
         parts.append(
@@ -215,13 +215,19 @@ def _nearest_vectors(vectors: Vectors, questions: Vectors) -> tuple[F32, I64]:
     return best, place
 
 
-def nearest_texts(texts: pl.Series, questions: pl.Series) -> tuple[F32, I64]:
-    """The highest Jaccard (of byte 6-grams) of each text to one of the questions, and which that is; 0 and -1 where none is shared."""
-    best, place = np.zeros(len(texts), np.float32), np.full(len(texts), -1, np.int64)
-    keys, owners, sizes = _postings(questions)
-    starts = np.searchsorted(keys, distinct := np.unique(keys), side="left")
-    _nearest(*text_buffer(texts), distinct, np.append(starts, keys.size), owners, sizes, best, place)
-    return best, place
+class QuestionIndex:
+    """Questions (normalised), indexed by their byte 6-grams."""
+
+    def __init__(self, questions: pl.Series) -> None:
+        keys, self._owners, self._sizes = _postings(questions)
+        self._keys = np.unique(keys)
+        self._starts = np.append(np.searchsorted(keys, self._keys, side="left"), keys.size)
+
+    def nearest(self, texts: pl.Series) -> tuple[F32, I64]:
+        """The highest Jaccard of each text to one of the questions, and which that is; 0 and -1 where no 6-gram is shared."""
+        best, place = np.zeros(len(texts), np.float32), np.full(len(texts), -1, np.int64)
+        _nearest(*text_buffer(texts), self._keys, self._starts, self._owners, self._sizes, best, place)
+        return best, place
 
 
 def _postings(questions: pl.Series) -> tuple[U64, I64, I64]:

@@ -14,7 +14,7 @@ from storage.records import Plan, Success, Task
 from synth.packages.episode_server import ANSWER
 from synth.packages.forms.form import Form, headrace_requirement, template
 from synth.packages.package_contents import Contents, task_lines, world_lines
-from synth.packages.runtime import WORLDS_FILE, request, system_prompt
+from synth.packages.runtime import WORLDS_FILE, expert_turns, request, system_prompt
 
 _REQUIREMENT, _PYTHON = "harbor>=0.24,<0.25", ">=3.12,<3.14"
 LOG = "/log/calls.jsonl"
@@ -33,8 +33,10 @@ def _files(contents: Contents) -> dict[str, str]:
 def _task_files(task: Task, name: str) -> Mapping[str, str]:
     worlds = world_lines([task.world])
     public = task.model_copy(update={"plan": Plan(), "success": Success(), "slots": {}})
-    calls = [{"name": call.tool, "arguments": call.arguments} for call in task.plan.calls]
-    script = [*calls, {"name": ANSWER, "arguments": {"text": task.plan.answer}}]
+    *played, last = (message for message in expert_turns(task) if message.role == "assistant")
+    functions = [call.function for message in played for call in message.tool_calls]
+    calls = [{"name": function.name, "arguments": json.loads(function.arguments)} for function in functions]
+    script = [*calls, {"name": ANSWER, "arguments": {"text": last.content}}]
     return {
         "task.toml": _configuration(task, name),
         "instruction.md": _instruction(task),

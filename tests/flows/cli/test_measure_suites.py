@@ -6,6 +6,7 @@ import importlib.util
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -16,8 +17,12 @@ from flows.config import Config
 from flows.evaluate import measure_on
 from storage.report.evaluation_queries import read_measurements
 from storage.store import Store
+from synth.engines.base import Engine, EngineFailure
 from tests.storage.conftest import build_sample
 from tests.train.tiny_policies import expert_conversations, retail_tasks, small_policy
+from train.measure.suites import measure
+from train.measure.suites.measure import Measured, measure_suite
+from train.measure.suites.suite import Suite
 
 HAS_BFCL = importlib.util.find_spec("bfcl_eval") is not None
 
@@ -66,7 +71,7 @@ def test_a_server_is_asked_once_where_a_store_keeps_its_answers(tmp_path: Path, 
     assert sorted(tries.values()) == [1] * (len(tries) - 2) + [2, 2], "each run checks the server once for tools and once for tokens"
     assert len(tries) > 8
     sql = "SELECT facet, facet_value, tasks FROM evaluations JOIN policies USING (policy_id) WHERE path = 'openai:mock' ORDER BY ALL"
-    by_checker = [("checker", "agree", 2), ("checker", "ours", 2), ("checker", "theirs", 2)]
+    by_checker = [("checker", value, 2) for value in ("agree", "ended_early", "ours", "theirs")]
     assert Store(store).query(sql).rows() == [("all", "all", 2), *by_checker, ("group", "base", 2)]
 
 
@@ -107,6 +112,27 @@ def test_a_dry_run_counts_cases_and_estimates_tokens(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["tasks.jsonl"]
 
 
+def test_a_suite_is_printed_and_written_when_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given two suites, of which the second cannot be measured, then the table of the first is printed, and its conversation written."""
+    row = {"world": "retail", "request": "Where is order o17?", "facts": ["pending"]}
+    for name in ("first.jsonl", "second.jsonl"):
+        (tmp_path / name).write_text(json.dumps(row) + "\n")
+
+    def only_the_first(engine: Engine, suite: Suite, *arguments: Any, **options: Any) -> Measured:
+        if suite.name == "second.jsonl":
+            raise EngineFailure("the server is gone")
+        return measure_suite(engine, suite, *arguments, **options)
+
+    monkeypatch.setattr(measure, "measure_suite", only_the_first)
+    talks = tmp_path / "talks.jsonl"
+    suites = ("--suite", str(tmp_path / "first.jsonl"), "--suite", str(tmp_path / "second.jsonl"))
+    with started(latency_ms=0, journal=tmp_path / "journal.jsonl") as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        shown = run_command("evaluate", *suites, "--policy", "openai:mock", "--out", str(talks), code=1)
+    assert "Suite first.jsonl" in shown and "the server is gone" in shown
+    assert [json.loads(line)["suite"] for line in talks.read_text().splitlines()] == ["first.jsonl"]
+
+
 def test_the_flow_measures_on_a_suite_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The task of the flow `evaluate`, in this process: a file of one task, and a server whose model calls the wrong tool."""
     tasks, store = tmp_path / "tasks.jsonl", tmp_path / "store"
@@ -114,5 +140,5 @@ def test_the_flow_measures_on_a_suite_too(tmp_path: Path, monkeypatch: pytest.Mo
     with started(latency_ms=0, journal=tmp_path / "journal.jsonl") as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         figures = measure_on.fn(Config(store=store), str(tasks), "openai:mock")
-    assert figures == {"suite": str(tasks), "rated": 1, "ours": 0.0, "theirs": 0.0, "agree": 1.0}
+    assert figures == {"suite": str(tasks), "rated": 1, "ended_early": 0, "ours": 0.0, "theirs": 0.0, "agree": 1.0}
     assert [path.name.split("-")[0] for path in (store / "suites").iterdir()] == ["tasks.jsonl"]

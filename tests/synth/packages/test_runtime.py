@@ -9,12 +9,14 @@ import pytest
 
 from storage.errors import BadInput
 from storage.records import FunctionCall, Message, ToolCall
+from synth.packages.forms.forms_by_name import FORMS
 from synth.packages.package_contents import choose, task_lines, world_lines
 from synth.packages.replay_log import judge_log
 from synth.packages.runtime import Episode, Episodes, Package, expert_turns, judge, judge_openai, tool_schemas
 from synth.packages.task_sources import of_worlds
 from synth.worlds import WORLDS
 from synth.worlds.declarative.compile import compile_file
+from tests.synth.context_tasks import expert_calls, task_read_on
 
 CONTENTS = of_worlds(["retail", "banking", "library"], 12, "tasks")
 CHANGING = next(task for task in CONTENTS.all_tasks if task.success.changes and task.plan.calls)
@@ -34,6 +36,23 @@ def test_the_expert_passes_and_doing_nothing_fails(task):
     for answer in ("", "Done."):
         assert not Episode(task).judge(answer).success
     assert not judge(task, []).success
+
+
+def test_a_task_in_a_context_is_packaged_with_the_contexts_tools():
+    """Given a task whose results are shortened, then its schemas have the tools of its context, its expert reads on and passes, Harbor has
+    that expert as its solution, and the plan alone fails."""
+    task = task_read_on()
+    assert [schema["name"] for schema in tool_schemas(task)] == list(task.tools)
+    contents = choose("some", [task], "", [])
+    (solution,) = (json.loads(text) for path, text in FORMS["harbor"].files(contents).items() if path.endswith("calls.json"))
+    *calls, answer = solution
+    assert [call["name"] for call in calls] == [call.tool for call in expert_calls(task)] and "read_more" in str(calls)
+    episode = Episode(task)
+    for call in calls:
+        episode.call(call["name"], call["arguments"])
+    assert episode.judge(answer["arguments"]["text"]).success
+    assert not played(task).judge(task.plan.answer).success
+    assert judge(task, expert_turns(task)).success
 
 
 def test_a_result_that_the_world_did_not_give_fails():

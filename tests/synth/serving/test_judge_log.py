@@ -14,6 +14,7 @@ from synth.serving.call_log import CallLog
 from synth.serving.episodes import EpisodeKey, Episodes
 from synth.serving.judge_log import JudgedEpisode, judge_log
 from synth.serving.served import serve_task
+from tests.synth.context_tasks import expert_calls, task_read_on
 from tests.synth.retail_tasks import task_of
 
 
@@ -43,6 +44,19 @@ def test_the_experts_calls_and_answer_are_solved(task: Task, tmp_path: Path) -> 
     assert judge_log(path, task) == [JudgedEpisode("named:a", count, None, ())]
     (wrong,) = judge_log(path, task, answer="I cannot do that, there is no tool for it.")
     assert wrong.solved is False
+
+
+def test_a_task_in_a_context_is_served_and_judged_with_the_contexts_tools(tmp_path: Path) -> None:
+    """Given a task whose results are shortened, then its expert's calls, `read_more` among them, solve it through a server; the plan alone,
+    which reads nothing on, does not."""
+    task = task_read_on()
+    calls = expert_calls(task)
+    assert [tool.name for tool in serve_task(task).tools] == list(task.tools)
+    play(tmp_path / "expert.jsonl", task, "a", calls)
+    (judged,) = judge_log(tmp_path / "expert.jsonl", task, answer=task.plan.answer)
+    assert judged == JudgedEpisode("named:a", len(calls), True, ())
+    play(tmp_path / "plan.jsonl", task, "a", task.plan.calls)
+    assert judge_log(tmp_path / "plan.jsonl", task, answer=task.plan.answer)[0].solved is False
 
 
 def test_a_call_too_few_is_not_solved(task: Task, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """What a suite says of a policy: both rates with Wilson's 95 % intervals, where the two verdicts differ, and what a run will cost.
 
 Rows of table `evaluations`: use is the suite, facet `all` or `group` is our verifier's rate, facet `checker` has that of the suite's own
-checker (`theirs`), ours, and the share of conversations on which both say the same (`agree`).
+checker (`theirs`), ours, the share of conversations on which both say the same (`agree`), and the share that ended before a checker could
+see them (`ended_early`), which are failures by both rates and count in no agreement.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from synth.intervals import wilson
 from train.measure.suites.play import MAX_TOKENS, Session
 from train.measure.suites.suite import Suite, SuiteCase
 
-VERSION = 4
+VERSION = 5
 _ANSWER_TOKENS, _RESULT_TOKENS = 60, 150
 """Of one message of a policy, and of one observation: rounded means over the suites' references."""
 
@@ -42,13 +43,18 @@ class Rate:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Figures of a group (`all`: of all cases). ours, theirs: accepted; agree: both verdicts are the same."""
+    """Figures of a group (`all`: of all cases).
+
+    ours, theirs: accepted, of all rated conversations. agree: both verdicts are the same, of those that both checkers judged.
+    ended_early: conversations that no checker judged, of the rated ones.
+    """
 
     group: str
     cases: int
     ours: Rate
     theirs: Rate
     agree: Rate
+    ended_early: Rate
 
 
 @dataclass(frozen=True)
@@ -78,12 +84,17 @@ def accuracies(sessions: Sequence[Session]) -> list[Accuracy]:
     figures = []
     for name, group in groups.items():
         verdicts = [session.verdicts for session in group if session.verdicts is not None and session.outcome.is_rated]
-        counts = (
-            sum(verdict.accepted for verdict in verdicts),
-            sum(verdict.theirs for verdict in verdicts),
-            sum(verdict.accepted == verdict.theirs for verdict in verdicts),
+        judged = [verdict for verdict in verdicts if verdict.theirs is not None]
+        figures.append(
+            Accuracy(
+                name,
+                len(group),
+                ours=Rate(sum(verdict.accepted for verdict in verdicts), len(verdicts)),
+                theirs=Rate(sum(bool(verdict.theirs) for verdict in verdicts), len(verdicts)),
+                agree=Rate(sum(verdict.accepted == verdict.theirs for verdict in judged), len(judged)),
+                ended_early=Rate(len(verdicts) - len(judged), len(verdicts)),
+            )
         )
-        figures.append(Accuracy(name, len(group), *(Rate(count, len(verdicts)) for count in counts)))
     return figures
 
 
@@ -92,7 +103,7 @@ def disagreements(sessions: Sequence[Session]) -> list[Disagreement]:
     found = []
     for session in sessions:
         verdicts = session.verdicts
-        if verdicts is None or verdicts.accepted == verdicts.theirs:
+        if verdicts is None or verdicts.theirs in (None, verdicts.accepted):
             continue
         accepted_by = "theirs" if verdicts.theirs else "ours"
         found.append(Disagreement(session.case_id, accepted_by, verdicts.reason or ", ".join(verdicts.failed_checks)))
@@ -120,16 +131,17 @@ def measurement_id(suite: Suite, policy_id: str, max_tokens: int = MAX_TOKENS) -
 
 
 def evaluation_frame(suite: Suite, sessions: Sequence[Session], *, evaluation_id: str, policy_id: str) -> pl.DataFrame:
-    """Rows of table `evaluations`; groups without a rated case have no row."""
+    """Rows of table `evaluations`; what has no rated case has no row."""
     rows = []
     for accuracy in accuracies(sessions):
-        if not accuracy.ours.rated:
-            continue
         is_total = accuracy.group == "all"
         lines = [("all" if is_total else "group", accuracy.group, accuracy.ours)]
         if is_total:
-            lines += [("checker", "ours", accuracy.ours), ("checker", "theirs", accuracy.theirs), ("checker", "agree", accuracy.agree)]
+            lines += [("checker", "ours", accuracy.ours), ("checker", "theirs", accuracy.theirs)]
+            lines += [("checker", "agree", accuracy.agree), ("checker", "ended_early", accuracy.ended_early)]
         for facet, value, rate in lines:
+            if not rate.rated:
+                continue
             low, high = rate.interval
             rows.append(
                 {

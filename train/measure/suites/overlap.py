@@ -10,17 +10,22 @@ semantic threshold is for rows that may be dropped in vain.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
 
 import polars as pl
 
 from filters.normalised_text import normalise_text
-from filters.steps.selection.contamination import ContaminationConfig, nearest_texts
+from filters.steps.selection.contamination import SUITES, ContaminationConfig, QuestionIndex, questions_of
 from storage.errors import BadInput
 from storage.releases.lineage_graph import origins
 from storage.releases.release import EVALUATION_SPLITS, ReleasedItem, load_split, manifest_of
 from storage.store import Store
+from synth.suites.child import SuiteFailure
+from synth.suites.suite_questions import SuiteName
 
 SHORTEST = 24
 """Characters of a normalised text from which a copy tells something."""
@@ -43,27 +48,57 @@ def find_overlap(texts: Sequence[tuple[str, str]], questions: Sequence[str]) -> 
     texts: (id of the item, what its user says).
     """
     rows = _long(pl.DataFrame(texts, schema={"item": pl.String, "text": pl.String}, orient="row"))
-    asked = _long(pl.DataFrame({"text": list(dict.fromkeys(questions))}, schema={"text": pl.String}))
+    asked, index = _indexed(tuple(questions))
     if rows.is_empty() or asked.is_empty():
         return []
-    near, place = nearest_texts(rows["norm"], asked["norm"])
+    near, place = index.nearest(rows["norm"])
     found = [
-        Overlap(item, text, asked["text"][int(at)], float(similarity))
+        Overlap(item, text, asked[int(at)], float(similarity))
         for (item, text), similarity, at in zip(rows.select("item", "text").iter_rows(), near, place, strict=True)
         if similarity >= NEAR
     ]
     return sorted(found, key=lambda one: -one.similarity)
 
 
-def check_release_overlap(store: Store, release_id: str, suite: str, questions: Sequence[str]) -> None:
-    """Refuses a release of which a split that is trained on overlaps a suite.
+@lru_cache(maxsize=len(SUITES))
+def _indexed(questions: tuple[str, ...]) -> tuple[pl.Series, QuestionIndex]:
+    """The long ones of these questions, each once, and their index, which every release of a cascade is compared with."""
+    asked = _long(pl.DataFrame({"text": list(dict.fromkeys(questions))}, schema={"text": pl.String}))
+    return asked["text"], QuestionIndex(asked["norm"])
+
+
+def held_out_questions(suites: Sequence[Literal["bfcl"] | SuiteName] | None) -> dict[str, list[str]]:
+    """Suite -> its questions. suites: None: all that are installed here; one warning names the others.
+
+    Raises:
+        BadInput: a suite that is named is not installed. SuiteFailure: its program failed.
+    """
+    questions, missing = dict[str, list[str]](), list[str]()
+    for suite in SUITES if suites is None else suites:
+        try:
+            questions[suite] = questions_of(suite)
+        except (BadInput, SuiteFailure):
+            if suites is not None:
+                raise
+            missing.append(suite)
+    if missing:
+        warnings.warn(f"no release is compared with {', '.join(missing)}: not installed (`make suites`)", stacklevel=2)
+    return questions
+
+
+def check_release_overlap(store: Store, release_id: str, questions: Mapping[str, Sequence[str]]) -> None:
+    """Refuses a release of which a split that is trained on overlaps a suite. questions: by suite; without any, nothing is read.
 
     Raises:
         BadInput: it does; or the release does not exist.
     """
+    if not questions:
+        return
     splits = [split for split in manifest_of(store, release_id)["splits"] if not split.startswith(EVALUATION_SPLITS)]
-    items = (item for split in splits for item in load_split(store, release_id, split))
-    _refuse(find_overlap(_said_in(items), questions), f"release {release_id}", suite)
+    said = _said_in(item for split in splits for item in load_split(store, release_id, split))
+    for suite, asked in questions.items():
+        way_out = f"curate with `--held-out {suite}` and train again, or leave it out of train.held_out"
+        _refuse(find_overlap(said, asked), f"release {release_id}", suite, way_out)
 
 
 def check_policy_overlap(store: Store, policy_id: str, suite: str, questions: Sequence[str]) -> None:
@@ -75,16 +110,13 @@ def check_policy_overlap(store: Store, policy_id: str, suite: str, questions: Se
     for split_id in origins(store, "policy", policy_id).filter(kind="split")["id"]:
         release_id, _, split = split_id.rpartition("/")
         overlaps = find_overlap(_said_in(load_split(store, release_id, split)), questions)
-        _refuse(overlaps, f"policy {policy_id} (release {release_id})", suite)
+        _refuse(overlaps, f"policy {policy_id} (release {release_id})", suite, f"curate with `--held-out {suite}` and train again")
 
 
-def _refuse(overlaps: Sequence[Overlap], what: str, suite: str) -> None:
+def _refuse(overlaps: Sequence[Overlap], what: str, suite: str, way_out: str) -> None:
     if overlaps:
         first, count = overlaps[0], len({one.item_id for one in overlaps})
-        raise BadInput(
-            f"{what} overlaps suite {suite}: {count} items, such as {first.item_id} ({first.text[:40]!r}); "
-            f"curate with `--held-out {suite}` and train again"
-        )
+        raise BadInput(f"{what} overlaps suite {suite}: {count} items, such as {first.item_id} ({first.text[:40]!r}); {way_out}")
 
 
 def _said_in(items: Iterable[ReleasedItem]) -> list[tuple[str, str]]:

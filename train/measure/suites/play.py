@@ -1,8 +1,8 @@
 """Plays a policy through the cases of a suite, resumably.
 
 One idea: an episode has the user and the tools; the policy's calls are executed, and at the end both verdicts are taken. As in
-`synth/rollouts/episode.py`, a policy that uses up steps, tokens or the window has failed, in the suite's eyes too. After a failure of the
-engine, the tools or a checker, the case is repeated, at most twice; then it enters no rate.
+`synth/rollouts/episode.py`, a policy that uses up steps, tokens or the window has failed, in the suite's eyes too, though no checker sees
+such a conversation. After a failure of the engine, the tools or a checker, the case is repeated, at most twice; then it enters no rate.
 
 Decoding is greedy, with one conversation a case. A finished case is kept in a journal, so a measurement that was killed goes on with the
 cases that are left.
@@ -32,7 +32,7 @@ Progress = Callable[[str, int, int], None]
 class Session:
     """The conversation of one case.
 
-    outcome: by our verifier. verdicts: None if the conversation was not rated.
+    outcome: by our verifier. verdicts: None if the conversation was not rated; of one that ended early, their verdict is None.
     failure: error of the infrastructure, if any. is_unanswered: whether that was an error of the engine.
     """
 
@@ -47,7 +47,7 @@ class Session:
 
     def fail(self, check: str) -> None:
         """The conversation ended before it could be judged, by the policy's fault."""
-        self.outcome, self.verdicts = Outcome.POLICY_FAILURE, Verdicts(False, check, {check: False})
+        self.outcome, self.verdicts = Outcome.POLICY_FAILURE, Verdicts(None, "", {check: False})
 
     def spoil(self, outcome: Outcome, error: Exception) -> None:
         self.outcome, self.failure = outcome, f"{type(error).__name__}: {error}"
@@ -70,7 +70,7 @@ class Session:
     def from_json(cls, row: dict[str, JSON]) -> Session:
         session = cls(row["case"], row["group"], row["attempts"], [Message.model_validate(message) for message in row["messages"]])
         session.outcome, session.failure = Outcome(row["outcome"]), row["failure"]
-        if row["theirs"] is not None:
+        if session.outcome.is_rated:
             session.verdicts = Verdicts(row["theirs"], row["reason"], row["checks"])
         return session
 
@@ -148,7 +148,7 @@ def play_case(engine: Engine, suite: Suite, case: SuiteCase, *, max_tokens: int 
 def _take_turn(engine: Engine, session: Session, episode: Episode, suite: Suite, max_tokens: int) -> None:
     """Plays until the policy answers without a call; sets the outcome if it fails before that."""
     for _ in range(suite.max_steps):
-        seed = request_seed(suite.name, session.case_id, len(session.messages))
+        seed = seed_of(suite.name, session.case_id, len(session.messages))
         (answer,) = engine.chat([ChatRequest(tuple(session.messages), episode.offered(), 0.0, max_tokens, seed)])
         session.messages.append(answer.message)
         if answer.finish_reason == "length":
@@ -160,6 +160,11 @@ def _take_turn(engine: Engine, session: Session, episode: Episode, suite: Suite,
                 return session.fail("well_formed")
             session.messages.append(_run(episode, call))
     return session.fail("ended_in_time")
+
+
+def seed_of(suite: str, case_id: str, length: int) -> int:
+    """Seed of the request for the next message in a case, whose conversation has that many messages."""
+    return request_seed(suite, case_id, length)
 
 
 def _run(episode: Episode, call: ToolCall) -> Message:

@@ -50,11 +50,12 @@ class SuiteCase:
 class Verdicts:
     """The verdicts on one conversation.
 
-    theirs: of the suite's own checker. reason: why it refuses.
-    ours: the checks of our verifier, by name.
+    theirs: of the suite's own checker; None if the conversation ended before a checker could see it, which is a failure of the policy.
+    reason: why it refuses.
+    ours: the checks of our verifier, by name; of a conversation that ended early, the one that says how.
     """
 
-    theirs: bool
+    theirs: bool | None
     reason: str
     ours: Mapping[str, bool]
 

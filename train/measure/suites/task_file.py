@@ -8,7 +8,9 @@ world: a name, or a YAML spec. changes: the end state as differences from the st
 `[{"tool": ..., "arguments": {...}}]`, which give the changes by execution. facts: what the answer must state. tools: those on offer
 (default: all of the world). id: default the line's number.
 
-"Theirs" is the bare expectation: the end state, and every fact found in the answer. Ours is our verifier on the same task.
+"Theirs" is the bare expectation: the end state, and every fact found in the answer. Ours is our verifier on the same task. What differs
+between two runs of the reference `calls`, such as the time of a note, counts in neither.
+A task with a context is played in it: with shortened results, `read_more` and notes.
 What it does not do: tasks in which the user goes on (`Task.conversation`) are refused.
 """
 
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,7 +26,10 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from storage.errors import BadInput
-from storage.records import JSON, Call, Message, Success, Task, Tool, content_id
+from storage.records import JSON, Call, Message, Success, Task, Tool, content_id, parse_arguments
+from synth.context.offered_tools import tools_of
+from synth.context.view import open_world
+from synth.tasks.solver import expert_messages
 from synth.tasks.verify import judge
 from synth.text.claims import normalise
 from synth.worlds import WORLDS, WorldName
@@ -47,6 +53,14 @@ class ShortTask(BaseModel):
     calls: tuple[Call, ...] = ()
     facts: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class FileTask:
+    """A task of a file. volatile: paths of the state at which no verdict looks, as they differ from run to run."""
+
+    task: Task
+    volatile: frozenset[str] = frozenset()
 
 
 class TaskFileSuite:
@@ -87,37 +101,39 @@ class TaskFileSuite:
         try:
             row = json.loads(line)
             row = json.loads(row["spec"]) if isinstance(row, dict) and isinstance(row.get("spec"), str) else row
-            task = Task.model_validate(row) if isinstance(row, dict) and "messages" in row else self._short(row, number, where)
+            is_whole = isinstance(row, dict) and "messages" in row
+            source = FileTask(Task.model_validate(row)) if is_whole else self._short(row, number, where)
         except json.JSONDecodeError as error:
             raise BadInput(f"{where}: no JSON ({error.msg}, column {error.colno})") from None
         except ValidationError as error:
             first = error.errors()[0]
             field = ".".join(map(str, first["loc"])) or "the line"
             raise BadInput(f"{where}: {field}: {first['msg'].removeprefix('Value error, ')}") from None
+        task = source.task
         if task.conversation is not None:
             raise BadInput(f"{where}: a task in which the user goes on; a suite takes tasks with one request")
         if task.world not in WORLDS:
             raise BadInput(f"{where}: no world is called {task.world!r}; there are {WORLDS.listed()}")
-        world = WORLDS[task.world]
-        offered = {tool.name: tool for tool in world.tools}
-        if strange := [name for name in task.tools if name not in offered]:
-            raise BadInput(f"{where}: world {task.world} has no tool {strange[0]!r}")
-        tools = tuple(offered[name] for name in task.tools)
+        try:
+            tools = tools_of(WORLDS[task.world], task)
+        except LookupError as error:
+            raise BadInput(f"{where}: world {task.world}: {error}") from None
         request = next((message.content or "" for message in task.messages if message.role == "user"), "")
-        reference = Reference((task.plan.calls,), (task.plan.answer or "Done.",))
-        return SuiteCase(task.id, task.world, (request,), tools, reference, task)
+        reference = Reference((_reference_calls(task),), (task.plan.answer or "Done.",))
+        return SuiteCase(task.id, task.world, (request,), tools, reference, source)
 
-    def _short(self, row: Any, number: int, where: str) -> Task:
+    def _short(self, row: Any, number: int, where: str) -> FileTask:
         short = ShortTask.model_validate(row)
         if short.changes is None and not short.calls and not short.facts:
             raise BadInput(f"{where}: nothing is expected; give changes, calls or facts")
         world = WORLDS[short.world]
-        changes = short.changes or {}
+        changes, volatile = short.changes or {}, frozenset[str]()
         if short.calls:
             done = run_reference(world(short.seed), short.calls, short.seed)
             if not done.is_clean:
                 raise BadInput(f"{where}: a reference call fails: {done.errors[0][:200]}")
             changes = done.changes if short.changes is None else changes
+            volatile = done.volatile.difference(changes)
         opening = (*([Message(role="system", content=world.system_prompt)] if world.system_prompt else []),)
         opening += (Message(role="user", content=short.request),)
         named = set(short.tools or (tool.name for tool in world.tools))
@@ -127,7 +143,7 @@ class TaskFileSuite:
         success = Success(changes=changes, facts=tuple(map(fact_of, short.facts)))
         answer = " ".join(["Done.", *short.facts])
         task = task_of(short.world, short.id or str(number), opening, tools, short.calls, success, answer)
-        return task.model_copy(update={"id": short.id or str(number), "world_seed": short.seed})
+        return FileTask(task.model_copy(update={"id": short.id or str(number), "world_seed": short.seed}), volatile)
 
     def open(self, case: SuiteCase) -> TaskEpisode:
         return TaskEpisode(case)
@@ -139,9 +155,10 @@ class TaskFileSuite:
 class TaskEpisode:
     def __init__(self, case: SuiteCase) -> None:
         self._case = case
-        self._task: Task = case.source
+        source: FileTask = case.source
+        self._task, self._volatile = source.task, source.volatile
         self._kind: type[World] = WORLDS[self._task.world]
-        self._world = self._kind(self._task.world_seed, self._task.given)
+        self._world = open_world(self._kind, self._task)
 
     def start(self) -> tuple[Message, ...]:
         return self._task.messages
@@ -156,7 +173,7 @@ class TaskEpisode:
         return None
 
     def verdicts(self, messages: Sequence[Message]) -> Verdicts:
-        changes = self._world.changes()
+        changes = {path: value for path, value in self._world.changes().items() if path not in self._volatile}
         missing = _missing(self._task, changes, messages[-1].content or "")
         # a task of a store names its intent, whose slots the verifier reads; a short one has none
         ours = judge(self._kind, self._task, messages, changes).checks if self._task.intent else self._check(messages, changes)
@@ -167,6 +184,14 @@ class TaskEpisode:
 
     def close(self) -> None:
         self._world.close()
+
+
+def _reference_calls(task: Task) -> tuple[Call, ...]:
+    """The calls of the plan; in a context also those that show what the plan needs."""
+    if task.context is None:
+        return task.plan.calls
+    called = [call.function for message in expert_messages(WORLDS[task.world], task) for call in message.tool_calls]
+    return tuple(Call(tool=function.name, arguments=parse_arguments(function.arguments) or {}) for function in called)
 
 
 def _missing(task: Task, changes: Mapping[str, JSON], answer: str) -> list[str]:

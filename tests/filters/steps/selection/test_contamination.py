@@ -20,11 +20,11 @@ from filters.steps.selection.contamination import (
     BINS,
     ContaminationConfig,
     HeldOut,
+    QuestionIndex,
     bfcl_questions,
     compare,
     histogram,
     load,
-    nearest_texts,
     step,
 )
 from storage.errors import BadInput
@@ -124,7 +124,7 @@ texts_strategy = st.lists(st.text(alphabet="abc 东湖", max_size=14), max_size=
 
 @given(texts_strategy, texts_strategy)
 def test_the_nearest_text_is_the_one_with_the_highest_jaccard(texts: list[str], questions: list[str]) -> None:
-    best, place = nearest_texts(pl.Series(texts, dtype=pl.String), pl.Series(questions, dtype=pl.String))
+    best, place = QuestionIndex(pl.Series(questions, dtype=pl.String)).nearest(pl.Series(texts, dtype=pl.String))
     for text, found, where in zip(texts, best, place, strict=True):
         expected = [jaccard(text, question) for question in questions]
         assert found == pytest.approx(max(expected, default=0.0), abs=1e-6)
@@ -180,4 +180,4 @@ def test_bfcl_is_a_built_in_set(clean: list[str]) -> None:
     assert 4000 < len(questions) <= len(set(bfcl_questions()))
     found, _ = through_the_gate([*clean[:300], *questions[:5]], some, config)
     assert found["reason"].to_list() == [None] * 300 + ["contaminated"] * 5
-    assert (nearest_texts(held_out.questions["norm"], held_out.questions["norm"])[0] == 1).all()
+    assert (QuestionIndex(held_out.questions["norm"]).nearest(held_out.questions["norm"])[0] == 1).all()

@@ -12,7 +12,7 @@ import pytest
 from storage.errors import BadInput
 from storage.records import Call, FunctionCall, Message, Outcome, ToolCall
 from storage.report.evaluation_queries import read_measurements
-from synth.engines.base import ChatAnswer, ChatRequest, EngineFailure
+from synth.engines.base import ChatAnswer, ChatRequest, Engine, EngineFailure
 from synth.worlds.bfcl_world import CATEGORIES, BFCLWorld, Case
 from tests.storage.conftest import build_sample
 from train.measure.suites import bfcl
@@ -68,8 +68,8 @@ def without_the_last(case: Case, turn: int) -> Sequence[Call]:
     return case.turns[turn].calls[: -1 if turn == last else None]
 
 
-def outcomes(engine: object, cases: Sequence[SuiteCase]) -> list[Outcome]:
-    return [session.outcome for session in run_cases(engine, SUITE, cases, in_flight=4)]  # type: ignore[arg-type]
+def outcomes(engine: Engine, cases: Sequence[SuiteCase]) -> list[Outcome]:
+    return [session.outcome for session in run_cases(engine, SUITE, cases, in_flight=4)]
 
 
 @pytest.mark.parametrize("category", CATEGORIES)
@@ -120,7 +120,7 @@ class Saying:
 def test_a_policy_that_never_ends_or_writes_no_call_has_failed(few: list[SuiteCase], answer: ChatAnswer, check: str) -> None:
     session = play_case(Saying(answer), SUITE, few[0])
     assert session.outcome is Outcome.POLICY_FAILURE and session.verdicts
-    assert (session.verdicts.ours, session.verdicts.theirs) == ({check: False}, False)
+    assert (session.verdicts.ours, session.verdicts.theirs) == ({check: False}, None)
 
 
 class Failing(Replaying):
@@ -172,8 +172,9 @@ def test_the_figures_of_a_policy_stay_in_its_store_once_and_with_wilsons_interva
         save_sessions(store, SUITE, "policy-2", sessions)
     rows = read_measurements(store).filter(use="bfcl")
     found = {(row["facet"], row["facet_value"]): (row["tasks"], row["rate"]) for row in rows.to_dicts()}
-    by_checker = {("checker", "ours"): (6, 0.5), ("checker", "theirs"): (6, 0.5), ("checker", "agree"): (6, 1.0)}
-    assert found == {("all", "all"): (6, 0.5), ("group", "base"): (3, 1.0), ("group", "long_context"): (3, 0.0)} | by_checker
+    by_checker = {"ours": (6, 0.5), "theirs": (6, 0.5), "agree": (6, 1.0), "ended_early": (6, 0.0)}
+    by_group = {("all", "all"): (6, 0.5), ("group", "base"): (3, 1.0), ("group", "long_context"): (3, 0.0)}
+    assert found == by_group | {("checker", value): rate for value, rate in by_checker.items()}
     assert rows.filter(facet_value="base")["low"].item() == pytest.approx(0.4385, abs=1e-4)
 
 

@@ -46,7 +46,7 @@ def as_it_is(case: SuiteCase) -> Reference:
 
 
 def play(suite: ChildSuite, cases: Sequence[SuiteCase], alter: Callable[[SuiteCase], Reference] = as_it_is) -> list[Session]:
-    return run_cases(ReplayEngine(cases, alter, together=True), suite, cases, in_flight=2)
+    return run_cases(ReplayEngine(suite, cases, alter, together=True), suite, cases, in_flight=2)
 
 
 def without_calls(case: SuiteCase) -> Reference:
@@ -79,13 +79,12 @@ def test_the_scripted_user_says_yes_to_a_question_and_ends_without_one() -> None
     class Asking(ReplayEngine):
         """Asks before it calls."""
 
-        def chat(self, requests: Sequence[ChatRequest]) -> list[ChatAnswer]:
-            if not any(message.content == YES for message in requests[0].messages):
-                return [ChatAnswer(Message(role="assistant", content="Shall I?"), "stop")]
-            first = [message for message in requests[0].messages if message.content not in (YES, "Shall I?")]
-            return super().chat([ChatRequest(tuple(first))])
+        def answer(self, reference: Reference, messages: Sequence[Message]) -> ChatAnswer:
+            if not any(message.content == YES for message in messages):
+                return ChatAnswer(Message(role="assistant", content="Shall I?"), "stop")
+            return super().answer(reference, [message for message in messages if message.content not in (YES, "Shall I?")])
 
-    (session,) = run_cases(Asking([case]), suite, [case])
+    (session,) = run_cases(Asking(suite, [case]), suite, [case])
     suite.close()
     assert [message.content for message in session.messages if message.role == "user"] == [case.said[0], YES]
     assert session.verdicts is not None and session.verdicts.theirs and "not comparable" in suite.note
@@ -109,8 +108,7 @@ def test_an_engine_plays_the_user_with_tau2s_own_words() -> None:
     user = ScriptedUser()
     suite = Tau2Suite("retail", user)
     case = suite.cases(limit=1)[0]
-    engine = ReplayEngine([case])
-    engine.references["Hello."] = Reference(((),), ("What do you need?",))
+    engine = ReplayEngine(suite, [case], lambda _: Reference(((),), ("What do you need?",)))
     (session,) = run_cases(engine, suite, [case])
     suite.close()
     assert [message.role for message in session.messages] == ["system", "assistant", "user", "assistant"]

@@ -13,9 +13,11 @@ from storage.releases.release import ReleaseItem, make_release
 from storage.store import Store
 from synth.engines.encoder import encode
 from synth.suites.child import is_installed
+from synth.suites.suite_questions import suite_questions
 from tests.storage.conftest import build_sample
+from train.config import CascadeConfig
 from train.measure.suites import overlap
-from train.measure.suites.overlap import check_policy_overlap, check_release_overlap, find_overlap
+from train.measure.suites.overlap import check_policy_overlap, check_release_overlap, find_overlap, held_out_questions
 
 SAID = "Buy me lamp number 1"
 """In a task of the store."""
@@ -45,6 +47,7 @@ def test_a_near_copy_is_found_and_a_short_or_another_text_is_not() -> None:
     copy = "please cancel the order W2378156 because I no longer need it"
     found = find_overlap([("t1", copy), ("t2", "Yes, please."), ("t3", "Where is the next cafe with a terrace?")], [asked, "Yes, please."])
     assert [(one.item_id, one.question) for one in found] == [("t1", asked)] and found[0].similarity > 0.7
+    assert not find_overlap([("t1", copy)], []) and not find_overlap([("t1", copy)], ["Yes, please."]) and not find_overlap([], [asked])
 
 
 def test_a_policy_that_learned_a_question_is_refused_and_another_suite_is_not(store: Store) -> None:
@@ -60,8 +63,28 @@ def test_a_policy_that_learned_a_question_is_refused_and_another_suite_is_not(st
 def test_a_release_with_a_question_is_refused(store: Store) -> None:
     release = make_release(store, "seed", {"rl": [ReleaseItem("task", "task-1", "task-1")]}, {})
     with pytest.raises(BadInput, match=f"release {release} overlaps suite bfcl: 1 items"):
-        check_release_overlap(store, release, "bfcl", [*FOREIGN, SAID])
-    check_release_overlap(store, release, "bfcl", FOREIGN)
+        check_release_overlap(store, release, {"agentdojo": FOREIGN, "bfcl": [*FOREIGN, SAID]})
+    check_release_overlap(store, release, {"bfcl": FOREIGN})
+
+
+def test_without_names_all_suites_that_are_installed_are_held_out_and_one_line_names_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a machine with one suite, then its questions alone are held out, with a warning for the rest; a name that is not installed is
+    refused, and an empty list holds out none."""
+
+    def questions_of(suite: str) -> list[str]:
+        return FOREIGN if suite == "bfcl" else suite_questions("agentdojo")
+
+    monkeypatch.setenv("HEADRACE_SUITES", str(tmp_path))
+    monkeypatch.setattr(overlap, "questions_of", questions_of)
+    with pytest.warns(UserWarning, match=r"no release is compared with tau2-retail, tau2-airline, agentdojo: not installed") as said:
+        assert held_out_questions(None) == {"bfcl": FOREIGN}
+    assert len(said) == 1
+    with pytest.raises(BadInput, match="suite agentdojo is not here"):
+        held_out_questions(["bfcl", "agentdojo"])
+    assert held_out_questions([]) == {}
+    assert CascadeConfig().held_out is None, "the default"
 
 
 def test_a_suite_that_is_not_installed_cannot_be_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
