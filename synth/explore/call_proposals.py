@@ -24,6 +24,7 @@ MOST_DEPTH = 4
 _NOUNS = ("garden", "harbour", "lantern", "meadow", "orchard", "pebble", "quarry", "ribbon", "saddle", "thimble", "velvet", "willow")
 _CHOICES = re.compile(r"^[\"'`]?([\w -]{2,40}?)[\"'`]?(?:, [\"'`]?([\w -]{2,40}?)[\"'`]?)*,? or [\"'`]?([\w -]{2,40}?)[\"'`]?\.?$")
 _NO_CHOICE = frozenset(("string", "list", "value", "empty", "optional", "name", "line", "id", "number", "null", "none"))
+_REPLACING = ("new", "target", "replacement")
 _PATHS = frozenset(("path", "file", "filename", "directory", "folder", "source", "destination"))
 
 
@@ -123,8 +124,8 @@ class Proposer:
         description = str(schema.get("description", ""))
         if kind == "string" and (listed := _listed(description)):
             return self.rng.choice(listed)
-        found = self._from_records(name, description, kind, proposal, schema)
         words = set(words_of(name))
+        found = self._replacement(name, proposal) or self._from_records(name, description, kind, proposal, schema)
         if kind == "string" and words & _PATHS:
             return self._path(words, found, is_writer)
         is_content = kind == "string" and words & {
@@ -151,6 +152,20 @@ class Proposer:
         if "default" in schema:
             return None
         return self._made_up() if is_writer else None
+
+    def _replacement(self, name: str, proposal: Proposal) -> Value | None:
+        """For `new_item_ids` beside `item_ids`: another individual of the collection that the old one is in; None for any other parameter,
+        or if there is none."""
+        first, _, old_name = name.partition("_")
+        old = proposal.slots.get(old_name) if first in _REPLACING else None
+        others = [
+            each.key
+            for record in self.records.by_key.get(str(old), ())
+            if record.parent is not None and record.key is not None
+            for each in record.parent.inner
+            if each.collection == record.collection and each.key not in (None, record.key)
+        ]
+        return self.rng.choice([key for key in others if key is not None]) if others else None
 
     def _from_records(self, name: str, description: str, kind: str, proposal: Proposal, schema: Mapping[str, Any]) -> Value | None:
         """A value of a field that is called like the parameter; of a record near the one that the proposal is about, if there is one."""

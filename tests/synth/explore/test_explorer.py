@@ -9,6 +9,7 @@ import pytest
 
 from filters.reading.world_reader import WorldReader
 from storage.records import Frame
+from synth.explore.call_proposals import Proposer
 from synth.explore.conformance import measure
 from synth.explore.explorer import Exploration, Explorer
 from synth.explore.lookups import routes_to
@@ -20,6 +21,7 @@ from synth.tasks.verify import judge, verify
 from synth.tasks.wording import render
 from synth.worlds.live.live_intents import id_pattern
 from synth.worlds.live.live_world import LiveWorld, make_live_world
+from synth.worlds.live.lock import LiveTool
 from tests.synth.live_servers.specs import NEEDS_BOX, notes_spec
 
 
@@ -128,3 +130,21 @@ def test_a_request_of_a_log_is_read_into_the_live_world(explored: tuple[type[Liv
     (reading,) = WorldReader([kind]).read(["could you get rid of note n3, remove it please"])
     assert "remove_note" in kind.intents[reading.intent].shape(frozenset()).tools
     assert "n3" in [value.value for value in reading.values]
+
+
+def test_what_replaces_an_individual_is_another_of_its_collection() -> None:
+    """Variants of two products; an order names one. The new item is a variant of the same product, not any value that is called an item."""
+    records = Records()
+    variants = {"p1": ("i1", "i2", "i3"), "p2": ("j1", "j2")}
+    products = {
+        name: {"name": name, "variants": {item: {"item_id": item, "price": 3} for item in items}} for name, items in variants.items()
+    }
+    records.add({"products": products, "orders": {"W1": {"order_id": "W1", "items": [{"item_id": "i1"}]}}})
+    ids = {"type": "array", "items": {"type": "string"}}
+    schema = {"type": "object", "properties": {"item_ids": ids, "new_item_ids": ids}, "required": ["item_ids", "new_item_ids"]}
+    tool = LiveTool(name="exchange", description="", parameters=schema, changes_state=True)
+    proposer = Proposer(records, {}, random.Random(0))
+    drawn = [proposal.slots for _ in range(40) if (proposal := proposer.propose(tool, is_writer=True)) is not None]
+    of_product = {item: set(items) for items in variants.values() for item in items}
+    assert len({slots["item_ids"] for slots in drawn}) > 2
+    assert all(slots["new_item_ids"] in of_product[str(slots["item_ids"])] - {slots["item_ids"]} for slots in drawn)
