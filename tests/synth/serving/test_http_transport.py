@@ -137,6 +137,42 @@ def test_an_episode_that_its_client_ended_is_gone(url: str) -> None:
         asyncio.run(call(address, "2026-07-28"))
 
 
+def test_a_session_that_its_client_ended_frees_its_place(guarded: str) -> None:
+    """The server has three episodes. A plain client ends its session as the protocol says: DELETE with the session's header."""
+    guard = {"Authorization": f"Bearer {TOKEN}"}
+    body = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": CUSTOMER[0], "arguments": CUSTOMER[1]}}
+
+    def begin() -> dict[str, str]:
+        return {**guard, "Mcp-Session-Id": post(guarded, INITIALIZE, guard).headers["mcp-session-id"]}
+
+    sessions = [begin() for _ in range(5)]
+    answers = [post(guarded, body, session).json() for session in sessions[:4]]
+    assert ["result" in answer for answer in answers] == [True, True, True, False]
+    assert "3 episodes are open, which is the most" in answers[3]["error"]["message"]
+    assert httpx2.delete(guarded, headers=sessions[0]).status_code == 200
+    assert "result" in post(guarded, body, sessions[4]).json()
+    assert post(guarded, body, sessions[0]).status_code == 404
+    for session in sessions[1:]:
+        assert httpx2.delete(guarded, headers=session).status_code == 200
+
+
+def test_a_delete_of_the_protocol_without_sessions_ends_the_named_episode(url: str) -> None:
+    address = f"{url}?episode=stray"
+    asyncio.run(call(address, "2026-07-28"))
+    headers = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Session-Id": "of another protocol"}
+    assert httpx2.delete(address, headers=headers).status_code == 204
+    assert httpx2.delete(address).status_code == 404
+
+
+def test_a_named_episode_outlives_sessions_and_gives_its_place_when_they_have_left() -> None:
+    with serving("banking", "--episodes", "1") as url:
+        for _ in range(2):
+            asyncio.run(call(f"{url}?episode=first", "legacy"))
+        asyncio.run(call(f"{url}?episode=second", "legacy"))
+        with refused("'first' has ended: its last session ended, and another episode took its place"):
+            asyncio.run(call(f"{url}?episode=first", "legacy"))
+
+
 @pytest.mark.slow
 def test_an_idle_episode_is_freed() -> None:
     async def wait_and_come_back(url: str) -> None:
