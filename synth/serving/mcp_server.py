@@ -50,9 +50,10 @@ from mcp_types import Tool as McpTool
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
 
-from storage.records import JSON, Tool, parse_arguments, plain_json
+from storage.records import Tool, parse_arguments, plain_json
 from synth.serving.call_log import LogFailed
 from synth.serving.episodes import EpisodeKey, EpisodeRefused, Episodes, describe_failure
+from synth.worlds.arguments import without_marks
 
 SESSION_HEADER = "mcp-session-id"
 PROCESS = EpisodeKey("process", secrets.token_hex(4))
@@ -115,13 +116,7 @@ def describe_tool(tool: Tool) -> McpTool:
     hints = ToolAnnotations(
         read_only_hint=not tool.changes_state, destructive_hint=tool.changes_state, open_world_hint=False
     )  # a world is a closed one, and what changes it may overwrite
-    return McpTool(name=tool.name, description=tool.description, input_schema=_without_marks(tool.parameters), annotations=hints)
-
-
-def _without_marks(schema: JSON) -> JSON:
-    if isinstance(schema, dict):
-        return {key: _without_marks(value) for key, value in schema.items() if key != "x-grounded"}
-    return [_without_marks(each) for each in schema] if isinstance(schema, list) else schema
+    return McpTool(name=tool.name, description=tool.description, input_schema=without_marks(tool.parameters), annotations=hints)
 
 
 async def _call(episodes: Episodes, context: Context, params: CallToolRequestParams) -> CallToolResult:
