@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import subprocess
 import sys
@@ -23,8 +24,12 @@ from storage.errors import BadInput
 from storage.records import JSON
 from synth.serving.http_transport import TOKEN_VARIABLE, is_loopback, listen, token_for
 from synth.worlds import WORLDS
+from synth.worlds.live.live_spec import dump_live_spec
+from synth.worlds.live.lock import write_lock
 from tests.module_graph import ROOT
+from tests.synth.live_servers.specs import NEEDS_BOX, notes_spec
 from tests.synth.serving.refusals import refused
+from tests.synth.worlds.live.test_live_world import world_of
 
 ERAS = ("legacy", "2026-07-28")
 TOKEN = "0123456789abcdef0123"
@@ -202,6 +207,31 @@ def test_one_episode_too_many_is_refused(guarded: str) -> None:
 
     with refused("3 episodes are open, which is the most"):
         asyncio.run(open_four())
+
+
+@NEEDS_BOX
+def test_a_live_world_without_a_seed_says_so_when_it_starts_and_has_sixteen_places(tmp_path: Path) -> None:
+    path = tmp_path / "notes.yaml"
+    world = world_of(notes_spec())
+    path.write_text(dump_live_spec(world.spec))
+    write_lock(path, world.lock)
+
+    async def open_seventeen(url: str) -> None:
+        for number in range(17):
+            async with Client(f"{url}?episode=notes-{number}", mode="2026-07-28") as client:
+                await client.call_tool("no_such_tool", {})
+
+    command = [sys.executable, "-P", "-m", "flows.cli.main", "serve", str(path), "--http", "--port", "0"]
+    with subprocess.Popen(command, env={"PYTHONPATH": str(ROOT), "PATH": os.defpath}, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        said, _, url = process.stdout.readline().strip().rpartition(": ")
+        with refused("16 episodes are open, which is the most; end one, try again later, or start the server with more"):
+            asyncio.run(open_seventeen(url))
+        with refused("has one start state: no {seed} stands in its file; leave out `seed`"):
+            asyncio.run(call(f"{url}?episode=seeded&seed=3", "2026-07-28"))
+        process.terminate()
+        assert process.wait(10) == 0
+    assert said.endswith(f"world {world.name}, one start state, which takes no seed, {len(world.tools)} tools")
 
 
 # ---- the door ---------------------------------------------------------------------------------------------------------------
