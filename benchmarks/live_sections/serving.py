@@ -9,7 +9,7 @@ Negative control: the same scripts, where the episodes of a seed share one name,
 
 `served_calls_per_s`: calls that only read, by sixteen clients at once, each in an episode of its own; the slower of the two eras counts.
 These clients are plain ones in two processes, which send what the SDK sends and look at every answer: the SDK's own client takes more of
-the machine than the server does, and would be measured in its place.
+the machine than the server does, and would be measured in its place. All count the same seconds, which begin when all are connected.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from multiprocessing import get_context
+from threading import Barrier
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -42,6 +43,7 @@ EPISODES, PER_SEED, PLANS = 48, 4, 3
 ERAS = ("legacy", "2026-07-28")
 CLIENTS, CLIENT_PROCESSES, LOAD_S = 16, 2, 6.0
 _TRIES = 60
+_CONNECT_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -137,18 +139,21 @@ def served_calls_per_s(name: str) -> float:
     changing = {tool.name for tool in world.tools if tool.changes_state}
     reads = [call for script in draw_scripts(name, PER_SEED) for call in script.calls if call.tool not in changing]
     rates = {}
-    with serving(name) as url, get_context("spawn").Pool(CLIENT_PROCESSES) as pool:
+    spawn = get_context("spawn")
+    with serving(name) as url, spawn.Manager() as manager, spawn.Pool(CLIENT_PROCESSES) as pool:
+        connected = manager.Barrier(CLIENT_PROCESSES)
         for era in ERAS:
-            counts = pool.starmap(_load, [(url, era, number, reads) for number in range(CLIENT_PROCESSES)])
+            counts = pool.starmap(load, [(url, era, number, reads, connected) for number in range(CLIENT_PROCESSES)])
             rates[era] = sum(counts)
     print("    calls a second: " + ", ".join(f"{era} {rate:.0f}" for era, rate in rates.items()), flush=True)
     return min(rates.values())
 
 
-def _load(url: str, era: str, process: int, reads: Sequence[Call]) -> float:
-    """Calls a second of the clients of this process."""
+def load(url: str, era: str, process: int, reads: Sequence[Call], connected: Barrier) -> float:
+    """Calls a second of the clients of this process, from half a second after the clients of all processes are connected."""
     with ThreadPoolExecutor(CLIENTS // CLIENT_PROCESSES) as threads:
         clients = [PlainClient(url, era, f"{process}-{number}") for number in range(CLIENTS // CLIENT_PROCESSES)]
+        connected.wait(_CONNECT_S)
         begins = time.monotonic() + 0.5
         counts = list(threads.map(lambda client: client.keep_calling(reads, begins, begins + LOAD_S), clients))
     return sum(counts) / LOAD_S

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -32,10 +33,11 @@ Release = Annotated[
 For = Annotated[Ecosystem | None, typer.Option("--for", help="Ecosystem to write for.")]
 Out = Annotated[Path | None, typer.Option("--out", "-o", metavar="DIR", help="Folder of the package; its name is the package's.")]
 DrawnWorlds = Annotated[
-    list[str] | None, typer.Option("--world", "-w", metavar="NAME|FILE", help="Draw tasks in this world instead; may be repeated.")
+    list[str] | None,
+    typer.Option("--world", "-w", metavar="NAME|FILE", help="Draw tasks in this world (of --store) instead; may be repeated."),
 ]
-Count = Annotated[int, typer.Option("--n", min=1, help="Tasks to draw in each --world.")]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the draw.")]
+Count = Annotated[int | None, typer.Option("--n", min=1, help="Tasks to draw in each --world. Default: 50.")]
+Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Seed of the draw in each --world. Default: 0.")]
 Licence = Annotated[
     list[str] | None,
     typer.Option("--licence", metavar="FILE=LICENCE", help="Licence of a file of raw queries, for the card; may be repeated."),
@@ -55,8 +57,8 @@ def package(
     ecosystem: For = None,
     folder: Out = None,
     world: DrawnWorlds = None,
-    count: Count = 50,
-    seed: Seed = 0,
+    count: Count = None,
+    seed: Seed = None,
     licence: Licence = None,
     check: Check = None,
     programs: Programs = None,
@@ -80,18 +82,33 @@ def package(
       headrace package --check shop_tasks/
     """
     with handle_errors(debug):
+        of_release = {"the release": release, "--licence": licence}
+        of_draw = {"--world": world, "--n": count, "--seed": seed}
         if check is not None:
+            writing = {"--for": ecosystem, "--out": folder, **of_release, **of_draw, "--config": config, "--store": store}
+            _refuse(writing, "is for writing a package; leave it out, or leave out --check")
             _check(check, programs)
             return
+        _refuse({"--programs": programs}, "goes with --check DIR")
         if ecosystem is None or folder is None:
             raise BadInput("say for which ecosystem and where: --for verifiers --out DIR; or --check DIR")
-        if world and (release or licence):
-            raise BadInput("--world draws tasks; leave out the release and --licence, or leave out --world")
         from synth.packages.write_package import module_name
 
         name = module_name(folder)
-        contents = _draw(world, count, name, seed) if world else _select(release, name, licence or [], config, store)
+        if world:
+            _refuse(of_release, "does not go with --world, which draws tasks; leave out one of them")
+            contents = _draw(world, 50 if count is None else count, name, seed or 0, config, store)
+        else:
+            _refuse(of_draw, "is for tasks that are drawn; name a --world, or leave it out")
+            contents = _select(release, name, licence or [], config, store)
         _write(contents, ecosystem.value, folder)
+
+
+def _refuse(options: Mapping[str, object], why: str) -> None:
+    """Raises BadInput: one of the options is given."""
+    for name, value in options.items():
+        if value not in (None, []):
+            raise BadInput(f"{name} {why}")
 
 
 def _write(contents: Contents, ecosystem: str, folder: Path) -> None:
@@ -106,9 +123,12 @@ def _write(contents: Contents, ecosystem: str, folder: Path) -> None:
     print_text(f"check it: headrace package --check {folder}")
 
 
-def _draw(worlds: list[str], count: int, name: str, seed: int) -> Contents:
+def _draw(worlds: list[str], count: int, name: str, seed: int, config: Path | None, store: Path | None) -> Contents:
     from synth.packages.task_sources import of_worlds
+    from synth.worlds.stored_worlds import register_stored
 
+    if config is not None or store is not None:
+        register_stored(validation.open_store(config, store))
     return of_worlds([validation.resolve_world(world) for world in worlds], count, name, seed=seed)
 
 

@@ -24,6 +24,7 @@ from typing import Any
 
 from storage.records import JSON
 from synth.packages.runtime import Episode, Package, tool_schemas
+from synth.worlds.base import Observation
 
 ANSWER = "answer"
 ANSWER_TOOL: dict[str, JSON] = {
@@ -51,18 +52,18 @@ class LoggedEpisode:
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text("", encoding="utf-8")
 
-    def call(self, tool: str, arguments: Mapping[str, JSON]) -> str:
+    def call(self, tool: str, arguments: Mapping[str, JSON]) -> Observation:
         """The result of a call; after the answer every call is refused."""
         with self._lock:
             if self._is_over:
-                return json.dumps({"error": "the task is over: the answer was given"})
+                return Observation(json.dumps({"error": "the task is over: the answer was given"}), is_error=True)
             if tool == ANSWER:
                 text = arguments.get("text")
                 if not isinstance(text, str):
-                    return json.dumps({"error": "answer needs the argument text, a string"})
+                    return Observation(json.dumps({"error": "answer needs the argument text, a string"}), is_error=True)
                 self._is_over = True
                 self._write({"answer": text})
-                return json.dumps({"ok": True})
+                return Observation(json.dumps({"ok": True}))
             self._write({"tool": tool, "arguments": dict(arguments)})
             return self._episode.call(tool, arguments)
 
@@ -113,8 +114,8 @@ def _call_tool(episode: LoggedEpisode, params: Mapping[str, Any]) -> dict[str, J
     arguments = params.get("arguments") or {}
     if not isinstance(arguments, dict):
         raise ValueError("arguments must be an object")
-    text = episode.call(str(params["name"]), arguments)
-    return {"content": [{"type": "text", "text": text}], "isError": text.startswith('{"error"'), "resultType": "complete"}
+    observation = episode.call(str(params["name"]), arguments)
+    return {"content": [{"type": "text", "text": observation.content}], "isError": observation.is_error, "resultType": "complete"}
 
 
 _METHODS: dict[str, Callable[[LoggedEpisode, Mapping[str, Any]], dict[str, JSON]]] = {

@@ -17,6 +17,7 @@ from synth.packages.episode_server import ANSWER
 from synth.packages.runtime import SPLITS, WORLDS_FILE
 from synth.worlds import WORLDS
 from synth.worlds.declarative.compiled_world import SpecWorld
+from synth.worlds.live.live_world import LiveWorld
 
 RESERVED = frozenset({ANSWER, "reset", "step", "state", "close", "verify", "seed_session", "aggregate_metrics", "mcp"})
 """Names that ecosystems take for their own; no tool of a packaged task has one."""
@@ -31,6 +32,7 @@ class Contents:
     left_out: reason -> number of tasks.
     origin: where the tasks come from, a sentence for the card.
     licences: lines for the card.
+    licence: the one of all requests, as it was stated, where there is one; None: it is not stated, or there are several.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Contents:
     left_out: Mapping[str, int]
     origin: str
     licences: Sequence[str]
+    licence: str | None = None
 
     @cached_property
     def all_tasks(self) -> list[Task]:
@@ -53,8 +56,8 @@ class Contents:
         return files | {f"{folder}/{WORLDS_FILE}": world_lines(self.worlds)}
 
 
-def choose(name: str, tasks: Iterable[Task], origin: str, licences: Sequence[str]) -> Contents:
-    """The contents of a package.
+def choose(name: str, tasks: Iterable[Task], origin: str, licences: Sequence[str], licence: str | None = None) -> Contents:
+    """The contents of a package. licence: of the requests; that of a world of the user's own is never known.
 
     Raises:
         BadInput: no task can travel.
@@ -70,7 +73,9 @@ def choose(name: str, tasks: Iterable[Task], origin: str, licences: Sequence[str
     if not any(kept.values()):
         reasons = "; ".join(f"{count} {reason}" for reason, count in left_out.items())
         raise BadInput(f"no task can be packaged: {reasons or 'there is none'}")
-    return Contents(name, {split: tasks for split, tasks in kept.items() if tasks}, dict(left_out), origin, licences)
+    has_own = any("@" in task.world for tasks in kept.values() for task in tasks)
+    by_split = {split: tasks for split, tasks in kept.items() if tasks}
+    return Contents(name, by_split, dict(left_out), origin, licences, None if has_own else licence)
 
 
 def _reason_to_stay(task: Task) -> str | None:
@@ -78,13 +83,19 @@ def _reason_to_stay(task: Task) -> str | None:
         return "in which the user goes on after the request"
     if CODE_TOOL in task.tools:
         return f"that offer {CODE_TOOL}, which needs a sandbox"
-    if not _can_travel(task.world):
-        return f"of world {task.world}, which is neither Headrace's nor a spec"
+    if (reason := why_world_stays(task.world)) is not None:
+        return f"of world {task.world}, {reason}"
     return "with a tool whose name an ecosystem takes for its own" if RESERVED.intersection(task.tools) else None
 
 
-def _can_travel(world: str) -> bool:
-    return world == "city" or (world in WORLDS and issubclass(WORLDS[world], SpecWorld))
+def why_world_stays(world: str) -> str | None:
+    """Why a world cannot be in a package; None: it can."""
+    if world not in WORLDS:
+        return "which is not known here"
+    kind = WORLDS[world]
+    if issubclass(kind, LiveWorld):
+        return "a live one: its server, its files and its secrets are on this machine and are not packaged"
+    return None if world == "city" or issubclass(kind, SpecWorld) else "which has no spec that could be packaged"
 
 
 def task_lines(tasks: Iterable[Task]) -> str:

@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from storage.errors import BadInput
+from storage.errors import BadInput, HeadraceError
 from storage.records import JSON, FunctionCall, Message, Task, Tool, ToolCall
 from synth.context.offered_tools import tools_of
 from synth.context.view import open_world
 from synth.tasks.solver import expert_messages
 from synth.tasks.verify import Verdict, verify
 from synth.worlds import WORLDS
+from synth.worlds.arguments import without_marks
+from synth.worlds.base import Observation
 
 SPLITS = ("train", "eval_in", "eval_out")
 """`Task.use`: each is a file of its own, so a task that is held out is never among those to train on."""
@@ -89,12 +91,12 @@ class Episode:
         self.log: list[Message] = []
         """A message with one call, and its result, in turn."""
 
-    def call(self, tool: str, arguments: str | Mapping[str, JSON]) -> str:
+    def call(self, tool: str, arguments: str | Mapping[str, JSON]) -> Observation:
         """The result of a call, JSON text; a bad call gives an object with the key `error`, never an exception."""
         text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
         call = ToolCall(id=f"call_{len(self.log) // 2}", function=FunctionCall(name=tool, arguments=text))
-        result = self._world.call(tool, text).content
-        self.log += [Message(role="assistant", tool_calls=(call,)), Message(role="tool", content=result, tool_call_id=call.id)]
+        result = self._world.call(tool, text)
+        self.log += [Message(role="assistant", tool_calls=(call,)), Message(role="tool", content=result.content, tool_call_id=call.id)]
         return result
 
     def judge(self, answer: str) -> Verdict:
@@ -105,8 +107,13 @@ class Episode:
         self._world.close()
 
 
+class EpisodeLost(HeadraceError):
+    """An episode is asked for that is not kept: an error of the infrastructure, never a reward of 0."""
+
+
 class Episodes:
-    """Episodes by a key of the caller's (a session, a rollout). At most `most` are kept: the one that was used longest ago goes first."""
+    """Episodes by a key of the caller's (a session, a sample). At most `most` are kept: the one that was used longest ago goes first, and
+    whoever asks for it later gets an error, not a fresh one."""
 
     def __init__(self, most: int = MAX_EPISODES) -> None:
         self._episodes: OrderedDict[str, Episode] = OrderedDict()
@@ -121,7 +128,9 @@ class Episodes:
         return self._episodes[key]
 
     def get(self, key: str) -> Episode:
-        """Raises KeyError: no episode of this key was started, or it was dropped."""
+        """Raises EpisodeLost: no episode of this key was started, or it was dropped."""
+        if key not in self._episodes:
+            raise EpisodeLost(f"no episode is kept for {key}: none was started, or {self._most:,} others were used since")
         self._episodes.move_to_end(key)
         return self._episodes[key]
 
@@ -129,6 +138,14 @@ class Episodes:
         """Drops the episode of the key, if there is one."""
         if (episode := self._episodes.pop(key, None)) is not None:
             episode.close()
+
+
+def resume(task: Task, calls: Iterable[tuple[str, str]]) -> Episode:
+    """An episode in which these calls were made: tool, and arguments as JSON text."""
+    episode = Episode(task)
+    for tool, arguments in calls:
+        episode.call(tool, arguments)
+    return episode
 
 
 def judge(task: Task, turns: Sequence[Message]) -> Verdict:
@@ -168,13 +185,7 @@ def tool_schemas(task: Task) -> list[dict[str, JSON]]:
 
 
 def _schema(tool: Tool) -> dict[str, JSON]:
-    parameters = _without_marks(tool.parameters)
+    parameters = without_marks(tool.parameters)
     for name, schema in parameters.get("properties", {}).items():
         schema.setdefault("description", name.replace("_", " "))
     return {"name": tool.name, "description": tool.description, "parameters": parameters}
-
-
-def _without_marks(schema: JSON) -> JSON:
-    if isinstance(schema, dict):
-        return {key: _without_marks(value) for key, value in schema.items() if not key.startswith("x-")}
-    return [_without_marks(value) for value in schema] if isinstance(schema, list) else schema

@@ -1,7 +1,8 @@
 """Serves over streamable HTTP: many clients, each in an episode of its own (`synth/serving/mcp_server.py` says how it is found).
 
 One idea: a door stands before the SDK's application. It lets in requests with the token, and sees when a client ends its episode: by
-`DELETE` of its session, or of a URL with `?episode=NAME`.
+`DELETE` with the header of its session, or of a URL with `?episode=NAME` without one. Where a session called in a named episode, its end
+is not that of the episode (`synth/serving/episodes.py`).
 
 It speaks no TLS: on a network, put a proxy before it that does. The SDK refuses requests that a web page sends to this machine (by the
 headers Host and Origin) where the server listens on loopback.
@@ -21,6 +22,8 @@ from contextlib import contextmanager
 import uvicorn
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -38,6 +41,8 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _GRACE_S = 2
 """Seconds that a stopping server gives to requests that are being answered."""
 _BACKLOG = 2048
+_SPARE_SESSIONS = 1_000
+"""Open MCP sessions beyond the episodes: those that have not called yet, and those that share a named episode."""
 
 
 def serve_http(episodes: Episodes, host: str, port: int, token: str | None, ready: Callable[[str], None]) -> None:
@@ -100,7 +105,7 @@ def build_app(episodes: Episodes, host: str, token: str | None) -> ASGIApp:
         streamable_http_path=PATH,
         json_response=True,
         session_idle_timeout=episodes.idle_s,
-        max_sessions=episodes.most,
+        max_sessions=episodes.most + _SPARE_SESSIONS,
         transport_security=None if is_loopback(host) else TransportSecuritySettings(enable_dns_rebinding_protection=False),
         host="127.0.0.1" if is_loopback(host) else host,
     )
@@ -122,7 +127,7 @@ class _Door:
                 "this server needs its token: Authorization: Bearer TOKEN", 401, headers={"WWW-Authenticate": "Bearer"}
             )
             await refusal(scope, receive, send)
-        elif scope["method"] == "DELETE" and SESSION_HEADER in headers:
+        elif scope["method"] == "DELETE" and SESSION_HEADER in headers and not _is_sessionless(headers):
             await self._end_session(headers[SESSION_HEADER], scope, receive, send)
         elif scope["method"] == "DELETE" and scope["path"] == PATH:
             await (await self._end_named(Request(scope)))(scope, receive, send)
@@ -148,6 +153,8 @@ class _Door:
         await self._app(scope, receive, watch)
         if statuses and statuses[0] < 300:
             await self._episodes.end(EpisodeKey("session", session))
+            if (name := Request(scope).query_params.get("episode")) is not None:
+                self._episodes.leave(EpisodeKey("named", name), session)
 
     async def _end_named(self, request: Request) -> Response:
         name = request.query_params.get("episode")
@@ -158,6 +165,11 @@ class _Door:
         except MCPError as error:
             return PlainTextResponse(str(error), 400)
         return Response(status_code=204) if await self._episodes.end(key) else PlainTextResponse("no such episode is open", 404)
+
+
+def _is_sessionless(headers: Headers) -> bool:
+    """Whether a request is of a protocol without sessions, in which a session's header means nothing."""
+    return headers.get(MCP_PROTOCOL_VERSION_HEADER) in MODERN_PROTOCOL_VERSIONS
 
 
 class _Uvicorn(uvicorn.Server):

@@ -11,7 +11,8 @@ Every request says its episode (`find_episode`):
 The last refusal is what keeps two clients apart that named no episode. `?seed=N` is the seed of the episode.
 
 A refused or failed call of a tool is a tool error (`isError`) whose text is the world's observation, so a client sees what a policy sees in
-training. An episode that cannot be entered, and a world that failed, are errors of the protocol.
+training. An episode that cannot be entered, a world that failed (its episode ends), and a call that cannot be logged are errors of the
+protocol.
 
 Source: https://modelcontextprotocol.io/specification, versions 2025-11-25 and 2026-07-28.
 """
@@ -49,8 +50,10 @@ from mcp_types import Tool as McpTool
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
 
-from storage.records import JSON, Tool, parse_arguments, plain_json
-from synth.serving.episodes import EpisodeKey, EpisodeRefused, Episodes
+from storage.records import Tool, parse_arguments, plain_json
+from synth.serving.call_log import LogFailed
+from synth.serving.episodes import EpisodeKey, EpisodeRefused, Episodes, describe_failure
+from synth.worlds.arguments import without_marks
 
 SESSION_HEADER = "mcp-session-id"
 PROCESS = EpisodeKey("process", secrets.token_hex(4))
@@ -113,13 +116,7 @@ def describe_tool(tool: Tool) -> McpTool:
     hints = ToolAnnotations(
         read_only_hint=not tool.changes_state, destructive_hint=tool.changes_state, open_world_hint=False
     )  # a world is a closed one, and what changes it may overwrite
-    return McpTool(name=tool.name, description=tool.description, input_schema=_without_marks(tool.parameters), annotations=hints)
-
-
-def _without_marks(schema: JSON) -> JSON:
-    if isinstance(schema, dict):
-        return {key: _without_marks(value) for key, value in schema.items() if key != "x-grounded"}
-    return [_without_marks(each) for each in schema] if isinstance(schema, list) else schema
+    return McpTool(name=tool.name, description=tool.description, input_schema=without_marks(tool.parameters), annotations=hints)
 
 
 async def _call(episodes: Episodes, context: Context, params: CallToolRequestParams) -> CallToolResult:
@@ -128,12 +125,14 @@ async def _call(episodes: Episodes, context: Context, params: CallToolRequestPar
     if arguments is None:
         raise MCPError(INVALID_PARAMS, f"{params.name}: the arguments are nested too deeply")
     try:
-        observation = await episodes.call(key, seed, params.name, arguments)
+        observation = await episodes.call(key, seed, params.name, arguments, _session_of(context))
     except EpisodeRefused as refused:
         raise MCPError(INVALID_PARAMS, str(refused)) from None
+    except LogFailed as failed:  # the log has said it on stderr
+        raise MCPError(INTERNAL_ERROR, str(failed)) from None
     except Exception as error:
         print(f"headrace: {params.name} in episode {key}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
-        raise MCPError(INTERNAL_ERROR, f"the world failed, not the call: {type(error).__name__}: {error}") from error
+        raise MCPError(INTERNAL_ERROR, f"{describe_failure(error)}; the episode has ended") from error
     return CallToolResult(content=[TextContent(text=observation.content)], is_error=observation.is_error)
 
 
@@ -164,6 +163,14 @@ def find_episode(context: Context) -> tuple[EpisodeKey, int | None]:
     # Before `initialize` is answered there is no session, and no tool can be called.
     session = request.headers.get(SESSION_HEADER, "")
     return EpisodeKey("session", session), seed if seed is None else int(seed)
+
+
+def _session_of(context: Context) -> str | None:
+    """The MCP session of a request; None over stdio, and in a protocol that has none."""
+    request = context.request
+    if not isinstance(request, Request) or context.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        return None
+    return request.headers.get(SESSION_HEADER)
 
 
 def named_episode(name: str) -> EpisodeKey:

@@ -1,7 +1,8 @@
 """What is served: a world with its tools, or the start state of a stored task.
 
 `run_python` is among the tools only where a sandbox works on this machine. A served task offers exactly its own tools, its world's data
-are those of the task and seen in its context, and a client cannot choose another seed.
+are those of the task and seen in its context, and a client cannot choose another seed. Nor can it in a live
+world whose spec takes no seed.
 """
 
 from __future__ import annotations
@@ -17,8 +18,13 @@ from synth.context.view import ViewedWorld, open_world
 from synth.worlds import WORLDS
 from synth.worlds.base import World
 from synth.worlds.declarative.compiled_world import SpecWorld
+from synth.worlds.live.copies.copy_pool import MOST_IDLE
+from synth.worlds.live.live_world import LiveWorld
 from synth.worlds.run_python import missing
 from synth.worlds.stored_worlds import register_stored
+
+MOST_OPEN = 1_000
+"""Episodes that may be open at a time, of a world that needs no process."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +50,21 @@ class Served:
         """Empty without a task."""
         return "" if self.task is None else self.task.id
 
-    @property
-    def has_free_seed(self) -> bool:
-        """Whether a client may choose the seed of its episode."""
-        return self.task is None
-
     def open(self, seed: int) -> World | ViewedWorld:
         """A fresh world; of a task, with its data and in its context, whatever the seed."""
         return self.world(seed) if self.task is None else open_world(self.world, self.task)
+
+    @property
+    def why_one_seed(self) -> str:
+        """Why a client cannot choose the seed of its episode; empty if it can."""
+        if self.task_id:
+            return f"this server serves task {self.task_id}, whose seed is {self.seed}"
+        return "" if takes_seed(self.world) else f"world {self.world.name} has one start state: no {{seed}} stands in its file"
+
+    @property
+    def most_open(self) -> int:
+        """How many episodes may be open at a time if the user names no number: of a live world, each is a process."""
+        return MOST_IDLE if issubclass(self.world, LiveWorld) else MOST_OPEN
 
     def quick_tools(self) -> frozenset[str]:
         """Tools that answer in less time than it takes to hand a call to a thread: those of compiled specs, which run in memory."""
@@ -64,8 +77,11 @@ def serve_world(name: str, seed: int = 0) -> Served:
 
     Raises:
         KeyError: there is no world of that name.
+        BadInput: a seed is given, and the world takes none.
     """
     world = WORLDS[name]
+    if seed and not takes_seed(world):
+        raise BadInput(f"world {name} has one start state: no {{seed}} stands in its file; leave out --seed")
     return Served(world, _working(world.tools), seed, instructions=world.system_prompt)
 
 
@@ -73,8 +89,10 @@ def serve_task(task: Task) -> Served:
     """The start state of a task.
 
     Raises:
-        BadInput: the task's world is not known here, or its plan runs programs and no sandbox works here.
+        BadInput: its user says more after the request, its world is not known here, or its plan runs programs and no sandbox works here.
     """
+    if task.conversation is not None:
+        raise BadInput(f"the user of task {task.id} says more after the request, and a server plays no user; name a task of one request")
     if task.world not in WORLDS:
         raise BadInput(f"task {task.id} is of world {task.world!r}, which is not known here; name the store that holds it with --store")
     if missing() and any(call.tool == CODE_TOOL for call in task.plan.calls):
@@ -82,6 +100,11 @@ def serve_task(task: Task) -> Served:
     world = WORLDS[task.world]
     texts = {role: "\n\n".join(each.content or "" for each in task.messages if each.role == role) for role in ("system", "user")}
     return Served(world, _working(tools_of(world, task)), task.world_seed, texts["system"], task, texts["user"])
+
+
+def takes_seed(world: type[World]) -> bool:
+    """Whether the world's data depend on its seed: always, but for live worlds in whose spec no `{seed}` stands."""
+    return not issubclass(world, LiveWorld) or world.pool.is_seeded
 
 
 def find_task(store: Store, id_: str) -> Task:

@@ -37,6 +37,13 @@ _TYPE_WORDS = {
 }
 
 
+def without_marks(schema: JSON) -> JSON:
+    """The schema as models read it: without Headrace's own mark `x-grounded`, at any depth."""
+    if isinstance(schema, dict):
+        return {key: without_marks(value) for key, value in schema.items() if key != "x-grounded"}
+    return [without_marks(each) for each in schema] if isinstance(schema, list) else schema
+
+
 class BadArgument(Exception):
     """An argument was refused; the message is the text of the error observation."""
 

@@ -42,7 +42,14 @@ Host = Annotated[
 ]
 Port = Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, rich_help_panel=_OVER_HTTP, help="0: any free port.")]
 Most = Annotated[
-    int, typer.Option("--episodes", metavar="N", min=1, rich_help_panel=_OVER_HTTP, help="Most episodes that are open at a time.")
+    int | None,
+    typer.Option(
+        "--episodes",
+        metavar="N",
+        min=1,
+        rich_help_panel=_OVER_HTTP,
+        help="Most episodes that are open at a time. Default: 1,000; of a live world 16, because each is a process.",
+    ),
 ]
 IdleMinutes = Annotated[
     float,
@@ -66,7 +73,7 @@ def serve(
     http: Http = False,
     host: Host = _LOOPBACK,
     port: Port = _PORT,
-    most: Most = 1_000,
+    most: Most = None,
     idle_minutes: IdleMinutes = 30.0,
     debug: Debug = False,
 ) -> None:
@@ -95,7 +102,7 @@ def serve(
         served = _served(world, seed, task, store)
         calls = None if log is None else CallLog(log)
         if http:
-            _over_http(Episodes(served, calls, most=most, idle_s=60.0 * idle_minutes), host, port)
+            _over_http(Episodes(served, calls, most=most or served.most_open, idle_s=60.0 * idle_minutes), host, port)
         else:
             from synth.serving.stdio_transport import serve_stdio
 
@@ -107,14 +114,15 @@ def serve(
 def verify_log(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Log of `headrace serve --task ID --log FILE`.")],
     task: Annotated[str, typer.Option("--task", metavar="ID", help="The task that was served.")],
-    episode: Annotated[str | None, typer.Option("--episode", metavar="NAME", help="Only this episode of the log.")] = None,
+    episode: Annotated[str | None, typer.Option("--episode", metavar="NAME", help="Only this episode, as the URL names it.")] = None,
     answer: Annotated[str | None, typer.Option("--answer", metavar="TEXT", help="What the model told its user at the end.")] = None,
     store: NewestStore = None,
     debug: Debug = False,
 ) -> None:
     """Judge a served task by the log of its calls, replayed in a fresh world. Prints one JSON object an episode.
 
-    `solved` is null if the calls are right and no answer is given: an MCP server never sees what a model tells its user.
+    `solved` is null if the calls are right and no answer is given: an MCP server never sees what a model tells its user. It is null too if
+    the world or the log failed, which `failure` says: that is not the policy's fault.
 
     Example: headrace verify-log calls.jsonl --task task-0123456789abcdef --store runs/sample/store
     """
@@ -171,5 +179,8 @@ def _over_http(episodes: Episodes, host: str, port: int) -> None:
 
 
 def _describe(served: Served) -> str:
+    from synth.serving.served import takes_seed
+
     what = f"task {served.task_id} of world {served.world.name}" if served.task_id else f"world {served.world.name}"
-    return f"{what}, seed {served.seed}, {len(served.tools)} tools"
+    seed = f"seed {served.seed}" if takes_seed(served.world) else "one start state, which takes no seed"
+    return f"{what}, {seed}, {len(served.tools)} tools"

@@ -11,6 +11,17 @@ from synth.packages.runtime import tool_schemas
 
 _REQUIREMENT, _PYTHON = "nemo-gym>=0.4,<0.5", ">=3.12,<3.14"
 _EXAMPLES = 5
+_LICENCES = {
+    "apache-2.0": "Apache 2.0",
+    "mit": "MIT",
+    "cc-by-4.0": "Creative Commons Attribution 4.0 International",
+    "cc-by-sa-4.0": "Creative Commons Attribution-ShareAlike 4.0 International",
+    "cc-by-nc-3.0": "CC BY-NC 3.0",
+    "gpl-3.0": "GNU General Public License v3.0",
+}
+"""SPDX identifier, in lower case -> what NeMo Gym calls the licence; it accepts no others."""
+_UNKNOWN_LICENCE = "TBD"
+"""NeMo Gym demands a licence of data sets for training and validation, and this is its word for one that is not known."""
 _TYPES = {"train": "train", "eval_in": "validation", "eval_out": "validation"}
 
 
@@ -37,7 +48,7 @@ def _files(contents: Contents) -> dict[str, str]:
     return {
         f"{folder}/app.py": template("nemo_gym/app.py"),
         f"{folder}/requirements.txt": f"{headrace_requirement()}\n",
-        f"{folder}/configs/{name}.yaml": _config(name, list(rows)),
+        f"{folder}/configs/{name}.yaml": _config(name, list(rows), licence_of(contents)),
         **files,
         **contents.data(f"{folder}/tasks"),
     }
@@ -55,9 +66,14 @@ def _row(task: Task, name: str) -> str:
     return json.dumps(row, ensure_ascii=False) + "\n"
 
 
-def _config(name: str, splits: list[str]) -> str:
+def licence_of(contents: Contents) -> str:
+    """The licence of the requests as NeMo Gym names it."""
+    return _LICENCES.get((contents.licence or "").lower().replace(" ", "-"), _UNKNOWN_LICENCE)
+
+
+def _config(name: str, splits: list[str], licence: str) -> str:
     datasets = "".join(
-        f"      - {{name: {split}, type: {_TYPES[split]}, jsonl_fpath: {server_folder(name)}/data/{split}.jsonl, license: Apache 2.0}}\n"
+        f"      - {{name: {split}, type: {_TYPES[split]}, jsonl_fpath: {server_folder(name)}/data/{split}.jsonl, license: {licence}}}\n"
         for split in splits
     )
     return f"""{name}_resources_server:
@@ -94,5 +110,9 @@ FORM = Form(
     _PYTHON,
     _files,
     _commands,
-    ("The graded reward R is the field `r` of a verified rollout; the reward is 0 or 1.",),
+    (
+        "The graded reward R is the field `r` of a verified rollout; the reward is 0 or 1.",
+        "A licence that NeMo Gym has no name for, or that is not one for all requests: `license` of the configuration is `TBD` then, and "
+        "the section Licence below has what was stated.",
+    ),
 )

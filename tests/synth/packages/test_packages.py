@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,8 @@ from synth.packages.forms.forms_by_name import FORMS
 from synth.packages.scripted_model import IDLE, ORACLE, ScriptedModel
 from synth.packages.task_sources import of_release, of_worlds
 from synth.packages.write_package import module_name, write_package
+from synth.worlds import WORLDS
+from synth.worlds.declarative.compile import compile_file
 
 CONTENTS = of_worlds(["retail", "banking"], 6, "shop_tasks")
 
@@ -71,6 +74,7 @@ def test_the_tasks_of_a_release_are_packaged_with_its_origin_and_licences(tmp_pa
     release = make_release(store, "mine", items, {})
     contents = of_release(store, release, "shop_tasks", {})
     assert by_id(contents.tasks) == by_id({"train": trained[:3], "eval_out": held_out[:1]})
+    assert contents.licence == "Apache-2.0", "all of it is Headrace's"
     card = (write_package(contents, FORMS["inspect"], tmp_path / "shop_tasks") / "README.md").read_text()
     assert release in card and "Apache-2.0" in card
 
@@ -107,6 +111,46 @@ def test_rows_of_nemo_gym_hold_neither_plan_nor_criteria(packages):
     configuration = yaml.safe_load((folder / "configs" / "shop_tasks.yaml").read_text())
     datasets = configuration["shop_tasks_simple_agent"]["responses_api_agents"]["simple_agent"]["datasets"]
     assert {each["name"]: each["type"] for each in datasets} == {"train": "train", "eval_out": "validation", "example": "example"}
+
+
+@pytest.mark.parametrize(
+    ("licence", "named"),
+    [
+        ("Apache-2.0", "Apache 2.0"),
+        ("mit", "MIT"),
+        ("CC-BY-4.0", "Creative Commons Attribution 4.0 International"),
+        ("ODbL", "TBD"),
+        (None, "TBD"),
+    ],
+)
+def test_nemo_gym_gets_the_stated_licence_or_its_word_for_none(licence, named):
+    files = FORMS["nemo-gym"].files(replace(CONTENTS, licence=licence))
+    configuration = yaml.safe_load(files["resources_servers/shop_tasks/configs/shop_tasks.yaml"])
+    datasets = configuration["shop_tasks_simple_agent"]["responses_api_agents"]["simple_agent"]["datasets"]
+    assert {each.get("license") for each in datasets if each["type"] != "example"} == {named}
+
+
+@pytest.mark.parametrize(
+    ("stated", "licence"),
+    [({"a": "MIT", "b": "MIT"}, "MIT"), ({"a": "MIT"}, None), ({"a": "MIT", "b": "CC-BY-4.0"}, None), ({}, None)],
+)
+def test_a_release_has_the_licence_that_was_stated_for_all_its_sources(stated, licence, tmp_path, monkeypatch):
+    monkeypatch.setattr("synth.packages.task_sources.sources_of", lambda store, release: [("a", 1), ("b", 1)])
+    store = Store(tmp_path / "store")
+    task = CONTENTS.tasks["train"][0]
+    store.commit([store.write("tasks", part_id("tasks", ["one"], {}, 1), tasks_frame([task]))])
+    release = make_release(store, "mine", {"rl": [ReleaseItem("task", task.id, task.id)]}, {})
+    assert of_release(store, release, "shop_tasks", stated).licence == licence
+
+
+def test_the_licence_of_a_users_own_world_is_not_known():
+    assert CONTENTS.licence == "Apache-2.0"
+    world = compile_file(Path("tests/synth/car_workshop.yaml"))
+    WORLDS.register(world)
+    try:
+        assert of_worlds([world.name], 2, "own").licence is None
+    finally:
+        WORLDS.forget(world.name)
 
 
 @pytest.mark.parametrize(("folder", "name"), [("Shop Tasks-2", "shop_tasks_2"), ("7up", "tasks_7up"), ("店", "tasks")])
@@ -161,12 +205,86 @@ def test_a_log_and_a_reward_that_harbors_agent_writes_itself_count_for_nothing(t
     assert list(check_harbor.rewards(open_package(folder), ORACLE, tool).values()) == [0.0]
 
 
+def run_inside(name, program, folder, tmp_path):
+    """Runs a program in an ecosystem's environment, with the package in its path; returns what it prints."""
+    tool = Tool(find_programs(name), tmp_path, "", 1)
+    script = tmp_path / "program.py"
+    script.write_text(program)
+    tool.run(["python", str(script)], open_package(folder), "program", folder)
+    return (tmp_path / "program.log").read_text().splitlines()[-1]
+
+
+PARALLEL_CALLS = """
+import asyncio, gc, json, sys
+from synth.packages.runtime import Episode
+from shop_tasks.servers import HeadraceTools, HeadraceState
+from shop_tasks.taskset import PACKAGE
+import verifiers.v1 as vf
+
+STATES = {}
+
+class WithoutChannel(HeadraceTools):
+    # The state channel is a dictionary that takes a while.
+    async def _pull_state(self):
+        await asyncio.sleep(0.01)
+        return STATES[self.rollout].model_copy(deep=True)
+    async def _push_state(self, before):
+        await asyncio.sleep(0.01)
+        STATES[self.rollout] = self.state.model_copy(deep=True)
+
+async def main():
+    tools = WithoutChannel(vf.SharedToolsetConfig())
+    await tools.setup()
+    task = PACKAGE.tasks()[0]
+    for rollout in range(20):
+        tools.rollout = rollout
+        STATES[rollout] = HeadraceState(task_id=task.id)
+        await asyncio.gather(*(tools.call_tool(task.tools[0], {"n": n}) for n in range(4)))
+    gc.collect()
+    kept = sum(isinstance(each, Episode) for each in gc.get_objects())
+    print(json.dumps([kept, len(tools._turns), [len(state.calls) for state in STATES.values()]]))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not installed("verifiers"), reason="needs verifiers: `make packages` installs it")
+def test_the_tool_server_of_verifiers_keeps_nothing_of_a_rollout_and_loses_no_parallel_call(packages, tmp_path):
+    assert json.loads(run_inside("verifiers", PARALLEL_CALLS, packages["verifiers"], tmp_path)) == [0, 0, [4] * 20]
+
+
+LOST_EPISODE = """
+import asyncio, sys
+from types import SimpleNamespace
+sys.path.insert(0, "resources_servers/shop_tasks")
+from fastapi import HTTPException
+from app import HeadraceResourcesServer, SESSION_ID_KEY
+
+async def main():
+    server = HeadraceResourcesServer.model_construct()
+    try:
+        await server.verify(SimpleNamespace(session={SESSION_ID_KEY: "s1"}), None)
+    except HTTPException as refused:
+        print(refused.status_code, refused.detail)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not installed("nemo-gym"), reason="needs nemo-gym: `make packages` installs it")
+def test_nemo_gym_gives_no_reward_for_an_episode_that_is_lost(packages, tmp_path):
+    said = run_inside("nemo-gym", LOST_EPISODE, packages["nemo-gym"], tmp_path)
+    assert said == "409 no episode is kept for s1: none was started, or 4,096 others were used since"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
         pytest.param(name, marks=pytest.mark.skipif(not installed(name), reason=f"needs {name}: `make packages` installs it"))
-        for name in ("inspect", "openenv", "harbor")
+        for name in FORMS
     ],
 )
 def test_the_ecosystems_own_tool_scores_the_expert_1_and_idling_0(name, tmp_path):

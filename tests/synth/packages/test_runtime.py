@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,11 +14,13 @@ from storage.records import FunctionCall, Message, ToolCall
 from synth.packages.forms.forms_by_name import FORMS
 from synth.packages.package_contents import choose, task_lines, world_lines
 from synth.packages.replay_log import judge_log
-from synth.packages.runtime import Episode, Episodes, Package, expert_turns, judge, judge_openai, tool_schemas
+from synth.packages.runtime import Episode, EpisodeLost, Episodes, Package, expert_turns, judge, judge_openai, resume, tool_schemas
 from synth.packages.task_sources import of_worlds
 from synth.worlds import WORLDS
 from synth.worlds.declarative.compile import compile_file
 from tests.synth.context_tasks import expert_calls, task_read_on
+from tests.synth.live_servers.specs import notes_spec
+from tests.synth.worlds.live.test_live_world import world_of
 
 CONTENTS = of_worlds(["retail", "banking", "library"], 12, "tasks")
 CHANGING = next(task for task in CONTENTS.all_tasks if task.success.changes and task.plan.calls)
@@ -76,10 +80,11 @@ def test_messages_in_openai_form_are_judged_alike_and_broken_ones_fail():
 def test_a_bad_call_is_an_error_and_no_exception():
     episode = Episode(CHANGING)
     for tool, arguments in (("no_such_tool", {}), (CHANGING.tools[0], "{not json"), (CHANGING.tools[0], {"unheard_of": 1})):
-        assert "error" in json.loads(episode.call(tool, arguments))
+        observation = episode.call(tool, arguments)
+        assert observation.is_error and "error" in json.loads(observation.content)
 
 
-def test_episodes_are_apart_and_the_oldest_goes():
+def test_episodes_are_apart_and_the_oldest_goes_and_is_not_begun_anew():
     episodes = Episodes(most=2)
     first, second = episodes.start("a", CHANGING), episodes.start("b", CHANGING)
     for call in CHANGING.plan.calls:
@@ -87,8 +92,16 @@ def test_episodes_are_apart_and_the_oldest_goes():
     assert first.judge(CHANGING.plan.answer).success and not second.judge(CHANGING.plan.answer).success
     assert episodes.get("a") is first
     episodes.start("c", CHANGING)
-    with pytest.raises(KeyError):
-        episodes.get("b")
+    for lost in ("b", "never started"):
+        with pytest.raises(EpisodeLost, match=f"no episode is kept for {lost}: none was started, or 2 others were used since"):
+            episodes.get(lost)
+
+
+def test_an_episode_is_resumed_by_its_calls():
+    calls = [(call.tool, json.dumps(call.arguments)) for call in CHANGING.plan.calls]
+    resumed = resume(CHANGING, calls[:-1])
+    assert resumed.call(*calls[-1]).content == expert_turns(CHANGING)[-2].content
+    assert resumed.judge(CHANGING.plan.answer).success
 
 
 def test_every_parameter_has_a_description_and_no_mark_of_headrace():
@@ -121,6 +134,18 @@ def test_a_log_of_calls_is_replayed():
 )
 def test_a_log_that_is_no_log_is_refused(forged):
     assert judge_log(CHANGING, forged + LOG + ANSWER).reward == 0.0
+
+
+def test_a_missing_log_is_an_error_and_no_reward(tmp_path):
+    write(tmp_path, {"train.jsonl": task_lines([CHANGING]), "worlds.jsonl": world_lines([CHANGING.world])})
+    log, out = tmp_path / "calls.jsonl", tmp_path / "reward.json"
+    command = [sys.executable, "-m", "synth.packages.replay_log", "--data", str(tmp_path), "--log", str(log), "--out", str(out)]
+    failed = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert failed.returncode != 0 and not out.exists()
+    assert failed.stderr.strip() == f"{log}: there is no log of the calls (No such file or directory), so there is no reward"
+    log.write_text("")
+    assert subprocess.run(command, check=False).returncode == 0
+    assert json.loads(out.read_text())["reward"] == 0.0
 
 
 def test_calls_after_the_answer_do_not_count():
@@ -176,10 +201,23 @@ def test_a_world_of_the_users_own_travels_as_its_spec(tmp_path):
 def test_what_cannot_travel_is_left_out_and_counted():
     talk = CHANGING.model_copy(update={"id": "task-talk", "conversation": {"turns": []}})
     program = CHANGING.model_copy(update={"id": "task-program", "tools": (*CHANGING.tools, "run_python")})
-    live = CHANGING.model_copy(update={"id": "task-live", "world": "somebody_elses"})
-    contents = choose("some", [CHANGING, CHANGING, talk, program, live], "", [])
+    strange = CHANGING.model_copy(update={"id": "task-strange", "world": "somebody_elses"})
+    live_world = world_of(notes_spec())
+    live = CHANGING.model_copy(update={"id": "task-live", "world": live_world.name})
+    WORLDS.register(live_world)
+    try:
+        contents = choose("some", [CHANGING, CHANGING, talk, program, strange, live], "", [])
+        with pytest.raises(BadInput, match=f"no task can be packaged of world {live_world.name}, a live one"):
+            of_worlds([live_world.name], 1, "live")
+    finally:
+        WORLDS.forget(live_world.name)
     assert contents.all_tasks == [CHANGING]
-    assert sorted(contents.left_out.values()) == [1, 1, 1]
+    assert contents.left_out == {
+        "in which the user goes on after the request": 1,
+        "that offer run_python, which needs a sandbox": 1,
+        "of world somebody_elses, which is not known here": 1,
+        f"of world {live_world.name}, a live one: its server, its files and its secrets are on this machine and are not packaged": 1,
+    }
     with pytest.raises(BadInput, match="1 in which the user goes on"):
         choose("some", [talk], "", [])
 
@@ -192,6 +230,6 @@ def test_a_repeated_draw_gives_the_same_tasks():
 def test_two_calls_in_one_message_are_judged_in_their_order():
     calls = tuple(ToolCall(id=f"c{n}", function=FunctionCall(name=CHANGING.tools[0], arguments="{}")) for n in range(2))
     episode = Episode(CHANGING)
-    results = [Message(role="tool", tool_call_id=call.id, content=episode.call(CHANGING.tools[0], "{}")) for call in calls]
+    results = [Message(role="tool", tool_call_id=call.id, content=episode.call(CHANGING.tools[0], "{}").content) for call in calls]
     verdict = judge(CHANGING, [Message(role="assistant", tool_calls=calls), *results, Message(role="assistant", content="x")])
     assert verdict.checks["observations"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import time
 from collections.abc import Coroutine
 from dataclasses import replace
@@ -12,13 +13,17 @@ from typing import Any, ClassVar
 
 import pytest
 
+from storage.errors import BadInput
 from storage.records import CODE_TOOL, JSON
 from synth.serving.call_log import CallLog
 from synth.serving.episodes import EpisodeKey, EpisodeRefused, Episodes
 from synth.serving.served import Served, serve_task, serve_world
 from synth.worlds import WORLDS, make_world
 from synth.worlds.base import Observation
+from synth.worlds.live.copies.copy_errors import ServerDied
+from tests.synth.live_servers.specs import NEEDS_BOX, notes_spec
 from tests.synth.retail_tasks import task_of
+from tests.synth.worlds.live.test_live_world import world_of
 
 HOTEL = WORLDS["hotel"]
 ROOM = ("get_room", {"room": "r001"})
@@ -177,6 +182,44 @@ def test_too_many_episodes_are_refused_until_one_ends(counted: Served) -> None:
     run(open_three())
 
 
+def test_two_calls_that_begin_one_episode_where_none_is_free_share_it(counted: Served, tmp_path: Path) -> None:
+    clock = Clock()
+    episodes = Episodes(counted, CallLog(tmp_path / "log.jsonl"), most=1, idle_s=60.0, clock=clock)
+
+    async def begin_twice() -> None:
+        await episodes.call(named("idle"), None, *ROOM)
+        clock.now_s = 61.0
+        await asyncio.gather(*(episodes.call(named("new"), None, *ROOM) for _ in range(3)))
+
+    run(begin_twice())
+    rows = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [(row["episode"], row["call"]) for row in rows[1:]] == [("named:new", 1), ("named:new", 2), ("named:new", 3)]
+
+
+def test_an_episode_that_all_sessions_left_goes_on_until_another_needs_its_place(counted: Served) -> None:
+    clock = Clock()
+    episodes = Episodes(counted, most=2, idle_s=None, clock=clock)
+
+    async def leave_and_come_back() -> None:
+        for session in ("s1", "s2"):
+            await episodes.call(named("shared"), None, *ROOM, session=session)
+        await episodes.call(named("other"), None, *ROOM, session="s3")
+        episodes.leave(named("shared"), "s1")
+        with pytest.raises(EpisodeRefused, match="which is the most"):
+            await episodes.call(named("third"), None, *ROOM)
+        episodes.leave(named("shared"), "s2")
+        await episodes.call(named("shared"), None, *ROOM, session="s4")
+        with pytest.raises(EpisodeRefused, match="which is the most"):
+            await episodes.call(named("third"), None, *ROOM)
+        episodes.leave(named("shared"), "s4")
+        await episodes.call(named("third"), None, *ROOM)
+        with pytest.raises(EpisodeRefused, match="'shared' has ended: its last session ended, and another episode took its place"):
+            await episodes.call(named("shared"), None, *ROOM)
+        assert not (await episodes.call(named("other"), None, *ROOM)).is_error
+
+    run(leave_and_come_back())
+
+
 def test_an_episode_keeps_its_seed(counted: Served) -> None:
     episodes = Episodes(replace(counted, seed=3), most=5, idle_s=None)
 
@@ -190,11 +233,74 @@ def test_an_episode_keeps_its_seed(counted: Served) -> None:
     assert run(episodes.call(named("b"), None, *ROOM)).content == HOTEL(3).call(*ROOM).content
 
 
-def test_a_world_that_fails_is_no_observation_and_the_episode_goes_on(counted: Served) -> None:
-    episodes = Episodes(counted, most=5, idle_s=None)
-    with pytest.raises(RuntimeError, match="on fire"):
-        run(episodes.call(named("a"), None, "get_room", {"room": "broken"}))
-    assert not run(episodes.call(named("a"), None, *ROOM)).is_error
+def test_a_world_that_fails_ends_its_episode_and_no_other(counted: Served, tmp_path: Path) -> None:
+    log = CallLog(tmp_path / "log.jsonl")
+    episodes = Episodes(counted, log, most=5, idle_s=None)
+
+    async def fail_and_come_back() -> None:
+        await episodes.call(named("a"), 1, *ROOM)
+        await episodes.call(named("b"), 2, *ROOM)
+        failing = asyncio.create_task(episodes.call(named("a"), 1, "get_room", {"room": "broken"}))
+        waiting = asyncio.create_task(episodes.call(named("a"), 1, *ROOM))
+        with pytest.raises(RuntimeError, match="on fire"):
+            await failing
+        for call in (waiting, episodes.call(named("a"), 1, *ROOM)):
+            with pytest.raises(EpisodeRefused, match="'a' has ended: the world failed, not the call: RuntimeError: the room is on fire"):
+                await call
+        assert CountedHotel.closed == [1]
+        assert not (await episodes.call(named("b"), 2, *ROOM)).is_error
+
+    run(fail_and_come_back())
+    rows = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [(row["episode"], row["call"], row.get("failure", "")[:17]) for row in rows] == [
+        ("named:a", 1, ""),
+        ("named:b", 1, ""),
+        ("named:a", 2, "the world failed,"),
+        ("named:b", 2, ""),
+    ]
+    assert rows[2]["observation"] is None
+
+
+@NEEDS_BOX
+def test_a_live_server_that_dies_ends_the_episode(tmp_path: Path) -> None:
+    world = world_of(notes_spec())
+    episodes = Episodes(Served(world, world.tools), CallLog(tmp_path / "log.jsonl"), most=5, idle_s=None)
+
+    async def die() -> None:
+        await episodes.call(named("a"), None, "remove_note", {"note_id": "n1"})
+        for server in world.pool._all:
+            server.signal(signal.SIGKILL)
+        with pytest.raises(ServerDied):
+            await episodes.call(named("a"), None, "list_notes", {})
+        with pytest.raises(EpisodeRefused, match="has ended: the world failed, not the call: ServerDied"):
+            await episodes.call(named("a"), None, "list_notes", {})
+        assert not (await episodes.call(named("b"), None, "list_notes", {})).is_error
+        await episodes.end_all()
+
+    run(die())
+    world.pool.close()
+
+
+def test_a_live_world_without_a_seed_refuses_one_and_has_few_episodes() -> None:
+    world = world_of(notes_spec())
+    WORLDS.register(world)
+    try:
+        with pytest.raises(BadInput, match=r"has one start state: no \{seed\} stands in its file; leave out --seed"):
+            serve_world(world.name, 3)
+        served = serve_world(world.name)
+    finally:
+        WORLDS.forget(world.name)
+    assert (served.most_open, serve_world("hotel").most_open) == (16, 1_000)
+    with pytest.raises(EpisodeRefused, match=r"has one start state: .*; leave out `seed`"):
+        run(Episodes(served, most=5, idle_s=None).call(named("a"), 3, "list_notes", {}))
+    seeded = world_of(notes_spec(variables={"SEED": "{seed}"}))
+    assert not Served(seeded, seeded.tools).why_one_seed
+
+
+def test_a_task_whose_user_says_more_is_refused() -> None:
+    task = task_of("close_order", 0)
+    with pytest.raises(BadInput, match=f"the user of task {task.id} says more after the request, and a server plays no user"):
+        serve_task(task.model_copy(update={"conversation": {"turns": []}}))
 
 
 @pytest.mark.parametrize("arguments", [{}, {"room": 7}, {"room": "r001", "more": 1}])

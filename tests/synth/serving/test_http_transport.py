@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import subprocess
 import sys
@@ -23,8 +24,12 @@ from storage.errors import BadInput
 from storage.records import JSON
 from synth.serving.http_transport import TOKEN_VARIABLE, is_loopback, listen, token_for
 from synth.worlds import WORLDS
+from synth.worlds.live.live_spec import dump_live_spec
+from synth.worlds.live.lock import write_lock
 from tests.module_graph import ROOT
+from tests.synth.live_servers.specs import NEEDS_BOX, notes_spec
 from tests.synth.serving.refusals import refused
+from tests.synth.worlds.live.test_live_world import world_of
 
 ERAS = ("legacy", "2026-07-28")
 TOKEN = "0123456789abcdef0123"
@@ -137,6 +142,42 @@ def test_an_episode_that_its_client_ended_is_gone(url: str) -> None:
         asyncio.run(call(address, "2026-07-28"))
 
 
+def test_a_session_that_its_client_ended_frees_its_place(guarded: str) -> None:
+    """The server has three episodes. A plain client ends its session as the protocol says: DELETE with the session's header."""
+    guard = {"Authorization": f"Bearer {TOKEN}"}
+    body = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": CUSTOMER[0], "arguments": CUSTOMER[1]}}
+
+    def begin() -> dict[str, str]:
+        return {**guard, "Mcp-Session-Id": post(guarded, INITIALIZE, guard).headers["mcp-session-id"]}
+
+    sessions = [begin() for _ in range(5)]
+    answers = [post(guarded, body, session).json() for session in sessions[:4]]
+    assert ["result" in answer for answer in answers] == [True, True, True, False]
+    assert "3 episodes are open, which is the most" in answers[3]["error"]["message"]
+    assert httpx2.delete(guarded, headers=sessions[0]).status_code == 200
+    assert "result" in post(guarded, body, sessions[4]).json()
+    assert post(guarded, body, sessions[0]).status_code == 404
+    for session in sessions[1:]:
+        assert httpx2.delete(guarded, headers=session).status_code == 200
+
+
+def test_a_delete_of_the_protocol_without_sessions_ends_the_named_episode(url: str) -> None:
+    address = f"{url}?episode=stray"
+    asyncio.run(call(address, "2026-07-28"))
+    headers = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Session-Id": "of another protocol"}
+    assert httpx2.delete(address, headers=headers).status_code == 204
+    assert httpx2.delete(address).status_code == 404
+
+
+def test_a_named_episode_outlives_sessions_and_gives_its_place_when_they_have_left() -> None:
+    with serving("banking", "--episodes", "1") as url:
+        for _ in range(2):
+            asyncio.run(call(f"{url}?episode=first", "legacy"))
+        asyncio.run(call(f"{url}?episode=second", "legacy"))
+        with refused("'first' has ended: its last session ended, and another episode took its place"):
+            asyncio.run(call(f"{url}?episode=first", "legacy"))
+
+
 @pytest.mark.slow
 def test_an_idle_episode_is_freed() -> None:
     async def wait_and_come_back(url: str) -> None:
@@ -166,6 +207,31 @@ def test_one_episode_too_many_is_refused(guarded: str) -> None:
 
     with refused("3 episodes are open, which is the most"):
         asyncio.run(open_four())
+
+
+@NEEDS_BOX
+def test_a_live_world_without_a_seed_says_so_when_it_starts_and_has_sixteen_places(tmp_path: Path) -> None:
+    path = tmp_path / "notes.yaml"
+    world = world_of(notes_spec())
+    path.write_text(dump_live_spec(world.spec))
+    write_lock(path, world.lock)
+
+    async def open_seventeen(url: str) -> None:
+        for number in range(17):
+            async with Client(f"{url}?episode=notes-{number}", mode="2026-07-28") as client:
+                await client.call_tool("no_such_tool", {})
+
+    command = [sys.executable, "-P", "-m", "flows.cli.main", "serve", str(path), "--http", "--port", "0"]
+    with subprocess.Popen(command, env={"PYTHONPATH": str(ROOT), "PATH": os.defpath}, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        said, _, url = process.stdout.readline().strip().rpartition(": ")
+        with refused("16 episodes are open, which is the most; end one, try again later, or start the server with more"):
+            asyncio.run(open_seventeen(url))
+        with refused("has one start state: no {seed} stands in its file; leave out `seed`"):
+            asyncio.run(call(f"{url}?episode=seeded&seed=3", "2026-07-28"))
+        process.terminate()
+        assert process.wait(10) == 0
+    assert said.endswith(f"world {world.name}, one start state, which takes no seed, {len(world.tools)} tools")
 
 
 # ---- the door ---------------------------------------------------------------------------------------------------------------

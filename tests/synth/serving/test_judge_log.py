@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from storage.errors import BadInput
 from storage.records import Call, Task
-from synth.serving.call_log import CallLog
-from synth.serving.episodes import EpisodeKey, Episodes
+from synth.serving.call_log import CallLog, LogFailed
+from synth.serving.episodes import EpisodeKey, EpisodeRefused, Episodes
 from synth.serving.judge_log import JudgedEpisode, judge_log
 from synth.serving.served import serve_task
+from synth.worlds import WORLDS
+from synth.worlds.base import Observation
 from tests.synth.context_tasks import expert_calls, task_read_on
 from tests.synth.retail_tasks import task_of
 
@@ -88,6 +92,83 @@ def test_a_name_that_begins_anew_is_a_further_episode(task: Task, tmp_path: Path
         judge_log(path, task, answer="done")
     with pytest.raises(BadInput, match=r"has no episode 'c' of task .*; it has named:a, named:b"):
         judge_log(path, task, "c")
+
+
+def test_an_episode_is_named_as_in_the_url(task: Task, tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+    for name in ("a", "b", "a"):
+        play(path, task, name, task.plan.calls)
+    for name in ("a", "named:a", "b", "a#2"):
+        (judged,) = judge_log(path, task, name, task.plan.answer)
+        assert (judged.episode, judged.solved) == (f"named:{name.removeprefix('named:')}", True)
+
+
+def test_a_world_that_failed_is_not_the_policys_failure(task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "calls.jsonl"
+    play(path, task, "a", task.plan.calls[:1])
+
+    def fail(self: Any, tool: str, arguments: Any) -> Observation:
+        raise RuntimeError("the shop burnt down")
+
+    with monkeypatch.context() as patched, pytest.raises(RuntimeError):
+        patched.setattr(WORLDS[task.world], "call", fail)
+        play(path, task, "b", task.plan.calls)
+    too_few, failed = judge_log(path, task)
+    assert (too_few.solved, too_few.failure) == (False, "")
+    assert failed == JudgedEpisode("named:b", 0, None, (), "the world failed, not the call: RuntimeError: the shop burnt down")
+    assert judge_log(path, task, "b", task.plan.answer) == [failed]
+
+
+def test_a_log_that_can_no_longer_be_written_is_said_once_and_refuses_calls(
+    task: Task, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "calls.jsonl"
+    episodes = Episodes(serve_task(task), CallLog(path), most=5, idle_s=None)
+    call = task.plan.calls[0]
+
+    async def remove_and_call() -> None:
+        await episodes.call(EpisodeKey("named", "a"), None, call.tool, call.arguments)
+        path.unlink()
+        for _ in range(3):
+            with pytest.raises(LogFailed, match=r"the call log cannot be written \(the file was removed\), so calls are refused"):
+                await episodes.call(EpisodeKey("named", "a"), None, call.tool, call.arguments)
+
+    asyncio.run(remove_and_call())
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert len(episodes) == 1
+
+
+def test_a_full_disk_ends_the_episode_and_leaves_a_whole_log(task: Task, tmp_path: Path) -> None:
+    """A limit of the file's size is a disk that is full in the middle of a line."""
+    path = tmp_path / "calls.jsonl"
+    log = CallLog(path)
+    call, key = task.plan.calls[0], EpisodeKey("named", "a")
+    resource = pytest.importorskip("resource", reason="a limit of the file's size needs it")
+    before, ignored = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+    async def fill_and_go_on() -> None:
+        episodes = Episodes(serve_task(task), log, most=5, idle_s=None)
+        await episodes.call(key, None, call.tool, call.arguments)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 20, before[1]))
+        try:
+            with pytest.raises(LogFailed, match="File too large"):
+                await episodes.call(key, None, call.tool, call.arguments)
+            with pytest.raises(LogFailed, match="File too large"):
+                await episodes.call(EpisodeKey("named", "b"), None, call.tool, call.arguments)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        with pytest.raises(EpisodeRefused, match=r"'a' has ended: .*the call log cannot be written"):
+            await episodes.call(key, None, call.tool, call.arguments)
+        for each in task.plan.calls:
+            await episodes.call(EpisodeKey("named", "b"), None, each.tool, each.arguments)
+
+    try:
+        asyncio.run(fill_and_go_on())
+    finally:
+        signal.signal(signal.SIGXFSZ, ignored)
+    full, whole = judge_log(path, task)
+    assert (full.solved, full.calls) == (None, 2) and "cannot be written" in full.failure
+    assert (whole.episode, whole.calls, whole.failed, whole.failure) == ("named:b", len(task.plan.calls), (), "")
 
 
 @pytest.mark.parametrize("text", ["{}", "no json", '{"episode": "a", "task": null}', "[1]"])

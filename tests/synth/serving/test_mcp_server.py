@@ -105,7 +105,7 @@ def test_a_world_that_fails_is_an_error_of_the_protocol(era: str, monkeypatch: p
         raise RuntimeError("the bank is closed")
 
     world = type("Failing", (WORLDS["banking"],), {"call": fail})
-    with refused("the world failed, not the call: RuntimeError: the bank is closed"):
+    with refused("the world failed, not the call: RuntimeError: the bank is closed; the episode has ended"):
         in_memory(replace(serve_world("banking"), world=world), era, lambda client: client.call_tool("get_customer", {"customer": "c001"}))
 
 

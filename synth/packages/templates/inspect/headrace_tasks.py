@@ -48,7 +48,7 @@ def world_tools() -> Solver:
 
 def _tool(episode: Episode, schema: dict[str, Any]) -> Tool:
     async def execute(**arguments: Any) -> str:
-        return episode.call(schema["name"], arguments)
+        return episode.call(schema["name"], arguments).content
 
     parameters = ToolParams.model_validate(schema["parameters"])
     return ToolDef(execute, schema["name"], schema["description"], parameters, max_output=0).as_tool()

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, HTTPException, Request, Response
 from nemo_gym.base_resources_server import (
     BaseResourcesServerConfig,
     BaseSeedSessionRequest,
@@ -15,7 +15,7 @@ from nemo_gym.base_resources_server import (
 from nemo_gym.server_utils import SESSION_ID_KEY
 from pydantic import ConfigDict, PrivateAttr
 
-from synth.packages.runtime import Episodes, Package, judge
+from synth.packages.runtime import EpisodeLost, Episodes, Package
 
 PACKAGE = Package(Path(__file__).parent / "tasks")
 
@@ -50,16 +50,16 @@ class HeadraceResourcesServer(SimpleResourcesServer):
     async def call(self, tool: str, request: Request) -> Response:
         try:
             episode = self._episodes.get(request.session[SESSION_ID_KEY])
-        except KeyError:
-            return Response(json.dumps({"error": "no episode was started in this session"}), 409, media_type="application/json")
-        return Response(episode.call(tool, (await request.body()).decode()), media_type="application/json")
+        except EpisodeLost as lost:
+            return Response(json.dumps({"error": str(lost)}), 409, media_type="application/json")
+        return Response(episode.call(tool, (await request.body()).decode()).content, media_type="application/json")
 
     async def verify(self, request: Request, body: VerifyRequest) -> VerifyResponse:
-        key, answer = request.session[SESSION_ID_KEY], _answer(body)
+        key = request.session[SESSION_ID_KEY]
         try:
-            verdict = self._episodes.get(key).judge(answer)
-        except KeyError:
-            verdict = judge(PACKAGE.task(body.task_id), [])
+            verdict = self._episodes.get(key).judge(_answer(body))
+        except EpisodeLost as lost:  # no reward: NeMo Gym reports that the rollout failed
+            raise HTTPException(409, str(lost)) from None
         self._episodes.end(key)
         return VerifyResponse(**body.model_dump(), reward=float(verdict.success), r=verdict.reward)
 

@@ -1,7 +1,7 @@
 """Tasks of Headrace as an OpenEnv environment: `reset` gives a request and the tools, `step` calls one, `answer` ends the episode.
 
 Actions are OpenEnv's own: `{"type": "list_tools"}` and `{"type": "call_tool", "tool_name": ..., "arguments": {...}}`. `reset` takes
-`task_id`, or `seed`, the number of the task in its split, and `split` (default: train).
+`task_id`, or `seed`, the number of the task in its split, and `split` (default: the package's first, `train` if it has that).
 """
 
 from pathlib import Path
@@ -65,7 +65,7 @@ class HeadraceEnvironment(Environment):
             failed = [name for name, holds in verdict.checks.items() if not holds]
             about = {"failed_checks": failed, "r": verdict.reward}
             return _observe(ANSWER, {"ok": True}, done=True, reward=float(verdict.success), metadata=about)
-        return _observe(action.tool_name, self._episode.call(action.tool_name, action.arguments))
+        return _observe(action.tool_name, self._episode.call(action.tool_name, action.arguments).content)
 
     @property
     def state(self) -> State:

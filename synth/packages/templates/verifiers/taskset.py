@@ -22,7 +22,7 @@ class HeadraceTaskConfig(vf.TaskConfig):
 
 class HeadraceTask(vf.Task[HeadraceData, HeadraceState, HeadraceTaskConfig]):
     async def setup(self, trace: vf.Trace, runtime: vf.Runtime) -> None:
-        trace.state.episode, trace.state.task_id = trace.id, self.data.id or ""
+        trace.state.task_id = self.data.id or ""
 
     async def validate(self, runtime: vf.Runtime) -> bool:
         """Whether the expert plan passes: what `vf-validate` calls gold."""
