@@ -15,8 +15,6 @@ It is repeatable but for the time: the same seed tries the same things in the sa
 
 from __future__ import annotations
 
-import contextlib
-import json
 import random
 import time
 from collections import Counter, defaultdict
@@ -26,6 +24,7 @@ from typing import Any
 
 from storage.records import JSON, Frame, canonical_json
 from synth.explore.call_proposals import Proposal, Proposer
+from synth.explore.found_plan import FoundPlan, intent_of_plans, join_plans
 from synth.explore.lookups import Route, holds_value, routes_to, scalar_routes
 from synth.explore.plan_wording import label_of_path, request_for_act, request_for_value
 from synth.explore.sql import tables_of
@@ -36,32 +35,15 @@ from synth.worlds.live.copies.copy_errors import ServerFailed
 from synth.worlds.live.live_intents import LiveIntent, fact_of, kinds_of
 from synth.worlds.live.live_spec import DATA
 from synth.worlds.live.live_world import LiveWorld
-from synth.worlds.live.lock import FoundIntent, FoundSlot
+from synth.worlds.live.lock import FoundIntent, LiveTool
 from synth.worlds.live.loose_json import parse_loosely
-from synth.worlds.live.plans import KEY, Executed, PlanCall, execute_template, follow, form_of, found_in, kind_of, moved
+from synth.worlds.live.plans import KEY, Executed, PlanCall, execute_template, follow, form_of, found_in, moved
 
 SHARES = {"reads": 0.08, "acts": 0.32, "lookups": 0.22, "questions": 0.16, "joins": 0.22}
 READS_PER_TOOL, EXAMPLES, TRIES_PER_WRITER = 6, 8, 2000
 LOOKUP_TRIES, LOOKUP_DEPTH = 10, 3
 Progress = Callable[[str, int, int], None]
 """Phase, plans tried, plans admitted."""
-
-
-@dataclass(frozen=True)
-class FoundPlan:
-    """A plan with values. told: path to what the answer tells; None for an act."""
-
-    calls: tuple[PlanCall, ...]
-    slots: Mapping[str, JSON]
-    labels: Mapping[str, str]
-    says: str
-    told: tuple[Any, ...] | None = None
-    told_label: str = ""
-
-    @property
-    def kind(self) -> str:
-        told = None if self.told is None else [step if isinstance(step, str) else "where" for step in self.told]
-        return f"{kind_of(self.calls, told)} {sorted(self.slots)} {self.says}"
 
 
 @dataclass
@@ -85,12 +67,25 @@ class Explorer:
         world: without intents; its lock says which tools change the state.
         seconds: to spend.
         most: plans to admit.
+        then: called when the search is over, with the explorer, to which it may give further plans.
     """
 
-    def __init__(self, world: type[LiveWorld], *, seconds: float, most: int = 400, seed: int = 0, progress: Progress | None = None) -> None:
+    def __init__(
+        self,
+        world: type[LiveWorld],
+        *,
+        seconds: float,
+        most: int = 400,
+        seed: int = 0,
+        progress: Progress | None = None,
+        then: Callable[[Explorer], None] | None = None,
+    ) -> None:
         self._rng = random.Random(seed)
         self._seconds, self._most = seconds, most
         self._progress = progress or (lambda *_: None)
+        self._then = then or (lambda _: None)
+        self.last_error = ""
+        """Why the last calls could not be made."""
         body: dict[str, Any] = {"intents": {}, "kinds": {}}
         self._kind: type[LiveWorld] = type(world.__name__, (world,), body)
         self._intents, self._kinds = body["intents"], body["kinds"]
@@ -130,9 +125,29 @@ class Explorer:
                 if time.monotonic() > ends or self.result.admitted >= self._most:
                     break
             self.result.seconds[name] = round(time.monotonic() - began, 1)
+        self._then(self)
         self._world.close()
         self.result.intents = list(self._as_intents())
         return self.result
+
+    @property
+    def about(self) -> str:
+        """What the world is for."""
+        return self._kind.system_prompt
+
+    @property
+    def tools(self) -> list[LiveTool]:
+        return list(self._tools.values())
+
+    @property
+    def reads(self) -> list[tuple[str, JSON]]:
+        """Reads that were made, in words, with what they returned."""
+        return [(f"{each.tool.name}({canonical_json(each.slots)})", result) for each, result in self._reads]
+
+    @property
+    def kinds(self) -> list[str]:
+        """The tools of the plans that were admitted, of each kind once."""
+        return [" then ".join(call.tool for call in plans[0].calls) for plans in self._found.values() if plans]
 
     # ---- phases -----------------------------------------------------------------------------------------------------------
 
@@ -162,7 +177,7 @@ class Explorer:
                 )
                 plan = FoundPlan((proposal.call,), proposal.slots, proposal.labels, says)
                 hits[tool.name] += 1
-                if self._admit(plan):
+                if not self.admit(plan):
                     self._acts.append((plan, proposal.about))
             yield
 
@@ -171,7 +186,7 @@ class Explorer:
         self._rng.shuffle(acts)
         for plan, about in acts:
             for grown in self._grown(plan, about, LOOKUP_DEPTH):
-                if self._admit(grown):
+                if not self.admit(grown):
                     self._acts.append((grown, about))
             yield
 
@@ -184,9 +199,9 @@ class Explorer:
             result = self._make_read(proposal) if proposal is not None else None
             if proposal is not None and result is not None:
                 for plan in self._questions(proposal, result):
-                    if self._admit(plan):
+                    if not self.admit(plan):
                         for grown in self._grown(plan, proposal.about, LOOKUP_DEPTH - 1):
-                            self._admit(grown)
+                            self.admit(grown)
             yield
 
     def _join(self) -> Iterator[None]:
@@ -201,7 +216,7 @@ class Explorer:
             if first is None or second is None:
                 return
             if len(first.calls) + len(second.calls) <= 6:
-                self._admit(join_plans(first, second))
+                self.admit(join_plans(first, second))
             yield
 
     # ---- plans ------------------------------------------------------------------------------------------------------------
@@ -281,7 +296,7 @@ class Explorer:
     def _make_read(self, proposal: Proposal) -> JSON | None:
         """The result of a read; None for an error."""
         self.result.calls += 1
-        executed = self._execute((proposal.call,), proposal.slots)
+        executed = self.execute((proposal.call,), proposal.slots)
         if executed is None:
             return None
         result = executed.results()[0]
@@ -292,33 +307,36 @@ class Explorer:
 
     def _has_effect(self, proposal: Proposal) -> bool:
         self.result.calls += 1
-        return self._execute((proposal.call,), proposal.slots) is not None and self._has_changed
+        return self.execute((proposal.call,), proposal.slots) is not None and self._has_changed
 
-    def _execute(self, calls: Sequence[PlanCall], slots: Mapping[str, JSON]) -> Executed | None:
-        """Makes the calls, and goes back to the start; None if they cannot be made. Sets `_has_changed`."""
-        self._has_changed = False
+    def execute(self, calls: Sequence[PlanCall], slots: Mapping[str, JSON]) -> Executed | None:
+        """Makes the calls, and goes back to the start; None if they cannot be made, and why in `last_error`. Sets `_has_changed`."""
+        self._has_changed, self.last_error = False, ""
         executed = None
         try:
-            with contextlib.suppress(Unsolvable):
+            try:
                 executed = execute_template(self._world, calls, slots)
+            except Unsolvable as failed:
+                self.last_error = failed.detail or failed.reason
             self._has_changed = bool(self._world.changes())
             self._world.restore(self._start)
-        except ServerFailed:
+        except ServerFailed as failure:
             self._world.reset(0)
+            self.last_error = str(failure)[:300]
             return None
         return executed
 
-    def _admit(self, plan: FoundPlan) -> bool:
-        """Whether the plan is admitted as a task; then it is kept."""
+    def admit(self, plan: FoundPlan) -> str:
+        """Why the plan is not admitted as a task; empty if it is, and then it is kept."""
         mark = canonical_json([plan.kind, plan.slots])
         if mark in self._seen or len(self._found[plan.kind]) >= EXAMPLES:
-            return False
+            return "the same plan is there already"
         self._seen.add(mark)
         if len(plan.calls) > 1 and self._has_shortcut(plan):
             self.result.pruned += 1
-            return False
+            return "a call can be dropped: what it shows is said in the request, or shown before"
         name = f"plan_{len(self._seen)}"
-        found = _intent(name, [plan])
+        found = intent_of_plans(name, [plan])
         self._intents[name] = LiveIntent(self._kind.spec.live, found)
         self._kinds.update(kinds_of([found]))
         text = plan.says.format_map(plan.slots)
@@ -335,22 +353,22 @@ class Explorer:
         except NotAdmitted as refused:
             self.result.refused[refused.reason] += 1
             self.result.failures.append(f"{refused} | {text} | {[call.tool for call in plan.calls]}")
-            return False
+            return str(refused)
         except ServerFailed as failure:
             self.result.refused["server_failed"] += 1
             self.result.failures.append(str(failure)[:300])
-            return False
+            return str(failure)[:300]
         finally:
             del self._intents[name]
         self.result.admitted += 1
         self._found[plan.kind].append(plan)
-        return True
+        return ""
 
     def _has_shortcut(self, plan: FoundPlan) -> bool:
         """Whether a value that is looked up, or asked for, is known before: said in the request, or shown by an earlier call.
 
         Such a plan has a call that can be dropped. Also where a call is made twice, or cannot be made."""
-        executed = self._execute(plan.calls, plan.slots)
+        executed = self.execute(plan.calls, plan.slots)
         if executed is None:
             return True
         results = executed.results()
@@ -383,23 +401,7 @@ class Explorer:
                 )
                 base = "".join(letter if letter.isalnum() or letter == "_" else "_" for letter in base)
                 taken[base] += 1
-                yield _intent(base if taken[base] == 1 else f"{base}_{taken[base]}", plans)
-
-
-def join_plans(first: FoundPlan, second: FoundPlan) -> FoundPlan:
-    """Both goals in one request, the first one first; slots of the second that have a name of the first are renamed."""
-    rename = {name: _free(name, {*first.slots, *second.slots}) for name in second.slots if name in first.slots}
-    calls = (*first.calls, *moved(second.calls, len(first.calls), rename))
-    slots = {**first.slots, **{rename.get(name, name): value for name, value in second.slots.items()}}
-    labels = {**first.labels, **{rename.get(name, name): label for name, label in second.labels.items()}}
-    says = second.says
-    for name, new in rename.items():
-        says = says.replace(f"{{{name}}}", f"{{{new}}}")
-    return FoundPlan(calls, slots, labels, f"{first.says} Also, {says[0].lower()}{says[1:]}")
-
-
-def _free(name: str, taken: set[str]) -> str:
-    return next(f"{name}_{number}" for number in range(2, 99) if f"{name}_{number}" not in taken)
+                yield intent_of_plans(base if taken[base] == 1 else f"{base}_{taken[base]}", plans)
 
 
 def _first_word(name: str) -> str:
@@ -412,20 +414,3 @@ def _only_value(result: JSON) -> JSON:
     while isinstance(value, list | Mapping) and len(value) == 1:
         value = value[0] if isinstance(value, list) else next(iter(value.values()))
     return None if isinstance(value, list | Mapping) else value
-
-
-def _intent(name: str, plans: list[FoundPlan]) -> FoundIntent:
-    first = plans[0]
-    slots = tuple(
-        FoundSlot(
-            name=slot,
-            label=first.labels.get(slot, slot.replace("_", " ")),
-            kind="number" if all(isinstance(plan.slots[slot], int | float) for plan in plans) else "text",
-            is_entity=is_key_like(slot),
-        )
-        for slot in first.slots
-    )
-    examples = tuple(json.loads(canonical_json(dict(plan.slots))) for plan in plans)
-    return FoundIntent(
-        name=name, calls=first.calls, told=first.told, told_label=first.told_label, slots=slots, says=(first.says,), examples=examples
-    )

@@ -56,7 +56,8 @@ def undetermined(world: type[World], task: Task, messages: Sequence[Message], fo
                 if name.lower() in FREE_TEXTS and not schema.get("x-grounded"):
                     continue
                 for inner_name, inner_schema, leaf in _leaves(name, schema, value):
-                    if _is_free(inner_schema, leaf) or said.supports(leaf):
+                    is_said = said.supports(leaf) or (not schema.get("x-grounded") and _are_digits_said(leaf, said))
+                    if _is_free(inner_schema, leaf) or is_said:
                         continue
                     may_look_up = not tool.changes_state or is_key(inner_name, inner_schema) or is_key(name, schema)
                     if not (may_look_up and shown.supports(leaf)):
@@ -68,6 +69,12 @@ def is_key(name: str, schema: Mapping[str, Any]) -> bool:
     """Whether an argument names an individual: by its pattern, or by the last word of its name."""
     words = _WORDS.findall(name)
     return "pattern" in schema or bool(words and words[-1].lower() in _KEY_WORDS)
+
+
+def _are_digits_said(value: JSON, said: ConversationContext) -> bool:
+    """Whether a whole number is the digits of something that is said: 22 of `p022`."""
+    digits = rf"(?<!\d)0*{value}(?!\d)"
+    return isinstance(value, int) and any(re.search(digits, text) for text in (*said.texts, *said.forms))
 
 
 def _is_free(schema: Mapping[str, Any], value: JSON) -> bool:

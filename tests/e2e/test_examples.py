@@ -20,8 +20,10 @@ from typer.main import get_command
 
 from flows.cli.main import app
 from storage.store import Store
+from synth.explore.conformance import measure
 from synth.worlds import WORLDS
 from synth.worlds.live.live_spec import dump_live_spec
+from synth.worlds.live.lock import write_lock
 from tests.e2e.conftest import LIMIT_S, ROOT, Finished
 from tests.synth.live_servers.shop_api import DESCRIPTION
 from tests.synth.live_servers.specs import HERE as SERVERS
@@ -40,7 +42,6 @@ ONLY_PLANNED = {
     r"headrace (up|down)": "starts or stops a server and a worker",
     r"serve .*--http": "serves until it is stopped",
     r"connect mcp": "needs a server of the user's",
-    r"worlds explore": "needs a world that is connected",
     r"verify-log": "needs the calls of a client",
 }
 """Pattern of an example -> why it is not run. With `--dry-run` where its command has that, else only its options are read."""
@@ -108,7 +109,9 @@ def folder(undisturbed: Finished, tmp_path_factory: pytest.TempPathFactory) -> P
     for name in ("shop_functions.py", "shop_api.py"):
         shutil.copy(SERVERS / name, here)
     (here / "shop_api.json").write_text(json.dumps(DESCRIPTION))
-    (here / "notes.yaml").write_text(dump_live_spec(notes_spec()))
+    notes = measure(notes_spec())
+    (here / "notes.yaml").write_text(dump_live_spec(notes.spec))
+    write_lock(here / "notes.yaml", notes.lock)
     (here / "bin").mkdir()
     (here / "bin" / "headrace").write_text(f'#!/bin/sh\nexec {sys.executable} -P -m flows.cli.main "$@"\n')
     (here / "bin" / "headrace").chmod(0o755)

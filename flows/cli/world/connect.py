@@ -1,4 +1,4 @@
-"""`headrace worlds connect` and `headrace worlds explore`: real tools become a world, and tasks are found in it by execution."""
+"""`headrace worlds connect`: real tools become a world."""
 
 from __future__ import annotations
 
@@ -169,44 +169,6 @@ def file_(
         _connect(resolved_spec(file), file, out_is_measured=True)
 
 
-def explore(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML file of a live world that is connected.")],
-    seconds: Annotated[float, typer.Option("--seconds", metavar="S", min=1, help="Time to spend.")] = 120.0,
-    plans: Annotated[int, typer.Option("--plans", metavar="N", min=1, help="Plans to find at most.")] = 400,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the search.")] = 0,
-    debug: Debug = False,
-) -> None:
-    """Find tasks in a live world by execution, without a language model: calls with an effect, look-ups, questions, two goals in one.
-
-    Every plan is admitted like any other task: its effect is there, doing nothing fails, no call can be dropped, and the request determines
-    it. The plans become the world's intents, in its lock file. Then: headrace synthesize --world FILE
-
-    Example: headrace worlds explore notes.yaml --seconds 20
-    """
-    with handle_errors(debug):
-        from synth.explore.explorer import Explorer
-        from synth.worlds.live.live_files import live_world_of_file
-        from synth.worlds.live.live_world import make_live_world
-        from synth.worlds.live.lock import write_lock
-
-        world = live_world_of_file(file)
-        if "verification" not in world.lock.uses:
-            raise BadInput(f"{file}: its tasks cannot be verified; `headrace worlds connect file {file}` says why")
-        bare = make_live_world(world.spec, world.lock.model_copy(update={"intents": ()}))
-        found = Explorer(bare, seconds=seconds, most=plans, seed=seed, progress=_show_progress()).run()
-        if found.intents:
-            write_lock(file, world.lock.model_copy(update={"intents": tuple(found.intents)}))
-        share = f" ({found.admitted / found.tried:.0%})" if found.tried else ""
-        print_text(f"tried {found.tried:,} plans in {found.calls:,} calls, admitted {found.admitted:,}{share}: {len(found.intents)} kinds")
-        for reason, count in found.refused.most_common(4):
-            print_text(f"  refused {count:,}: {reason.replace('_', ' ')}")
-        for intent in found.intents[:: max(1, len(found.intents) // 5)][:5]:
-            print_text(f"  {len(intent.calls)} call{'s' if len(intent.calls) > 1 else ''}: {intent.says[0].format_map(intent.examples[0])}")
-        if not found.intents:
-            raise BadInput(f"{file}: no plan was found; give it more --seconds, or tell more of its state in the file")
-        print_text(f"next: headrace synthesize --world {file} --n 40 --store runs/{world.spec.live}/store")
-
-
 # ---- parts -----------------------------------------------------------------------------------------------------------------
 
 
@@ -246,17 +208,6 @@ def _print_report(measured: Measured, target: Path) -> None:
         if "verification" in lock.uses
         else f"wrote {target}; mend what is NO in it, then: headrace worlds connect file {target}"
     )
-
-
-def _show_progress() -> Any:
-    last = [""]
-
-    def show(phase: str, tried: int, admitted: int) -> None:
-        if phase != last[0]:
-            last[0] = phase
-            print_text(f"{phase} ... ({tried:,} plans tried, {admitted:,} admitted so far)")
-
-    return show
 
 
 def _spec(

@@ -109,7 +109,7 @@ def _write(engine: str, folder: Path, wanted: int, store: Path | None, budget: B
     from synth.writing.spec_writer import write_specs
 
     _check_writable(folder)
-    with _open_writer(engine, folder, store, budget) as writer, show_on_console(out):
+    with open_writer(engine, folder, store, budget) as writer, show_on_console(out):
         result = write_specs(writer, folder, wanted, progress=report, **request)
     _print_attempts(result.folder)
     if store is not None and request["cluster"] is not None:
@@ -119,7 +119,7 @@ def _write(engine: str, folder: Path, wanted: int, store: Path | None, budget: B
 
 
 @contextlib.contextmanager
-def _open_writer(name: str, folder: Path, store: Path | None, budget: Budget) -> Iterator[Engine]:
+def open_writer(name: str, folder: Path, store: Path | None, budget: Budget) -> Iterator[Engine]:
     """Open the engine `name`. It logs into the folder. The store keeps its answers, if there is one."""
     from synth.engines.engine_names import EngineUse, engine_named
 

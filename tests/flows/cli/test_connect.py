@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -10,13 +11,27 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli.main import app
+from storage.records import Message
 from storage.store import Store, part_id
+from synth.engines.base import ChatAnswer, ChatRequest
 from synth.worlds import WORLDS
 from synth.worlds.live.live_files import live_world_of_file
 from synth.worlds.stored_worlds import register_stored, worlds_frame
+from tests.flows.cli.chat_server import chat_server
+from tests.synth.explore.test_plan_writer import MOVE
 from tests.synth.live_servers.specs import HERE, NEEDS_BOX
 
 pytestmark = NEEDS_BOX
+
+
+class Rewording:
+    """Scripted: proposes one plan, and begins every request with `Listen`."""
+
+    def chat(self, requests: list[ChatRequest]) -> list[ChatAnswer]:
+        shown = requests[0].messages[-1].content or ""
+        says = re.search(r"^The request: (.*)$", shown, re.M)
+        answer = MOVE if says is None else {"requests": [f"Listen: {says[1]}"]}
+        return [ChatAnswer(Message(role="assistant", content=json.dumps(answer)), "stop")]
 
 
 def call(*words: str) -> tuple[int, str]:
@@ -58,6 +73,33 @@ def test_explored_tasks_are_a_world_that_a_store_keeps(connected: tuple[Path, st
     WORLDS.forget(world.name)
     register_stored(store)
     assert WORLDS[world.name] is world
+
+
+def test_an_engine_proposes_plans_and_rewords_requests(
+    connected: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine is scripted: one plan, then other words for whatever request it is shown."""
+    file = tmp_path / "notes.yaml"
+    for suffix in (".yaml", ".lock.json"):
+        file.with_suffix(suffix).write_text(connected[0].with_suffix(suffix).read_text())
+    options = ("--seconds", "1", "--plans", "3", "--engine", "openai:mock", "--proposed", "1")
+    code, said = call("worlds", "explore", str(file), *options, "--dry-run")
+    assert code == 0, said
+    assert "nothing was asked and nothing was written" in said
+    assert file.with_suffix(".lock.json").read_text() == connected[0].with_suffix(".lock.json").read_text()
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with chat_server(Rewording()) as url:
+        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        code, said = call("worlds", "explore", str(file), *options, "--store", str(tmp_path / "answers"))
+    assert code == 0, said
+    assert "1 plans proposed, 1 admitted" in said
+    intents = live_world_of_file(file).lock.intents
+    (proposed,) = [intent for intent in intents if intent.says[0].startswith("The note about the {")]
+    assert proposed.says[1] == f"Listen: {proposed.says[0]}"
+    code, said = call("worlds", "explore", str(file), *options, "--store", str(tmp_path / "answers"))
+    assert code == 2
+    assert "127.0.0.1" in said, "the server is gone"
+    assert live_world_of_file(file).lock.intents == intents
 
 
 def test_a_changed_file_has_to_be_measured_again(connected: tuple[Path, str], tmp_path: Path) -> None:

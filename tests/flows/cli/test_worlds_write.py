@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from flows.cli.main import app
-from storage.records import Message
 from storage.store import Store
 from synth.clusters.cluster_store import read_clusters, save_clusters
-from synth.engines.base import ChatRequest
 from synth.worlds import WORLDS
 from synth.writing.cluster.skeleton_text import draft_cluster
+from tests.flows.cli.chat_server import chat_server
 from tests.synth.scripted_writer import BROKEN, WORKSHOP, ScriptedWriter, fenced, generated
 from tests.synth.writing.cluster.clusters_of_pets import PETS
 
@@ -34,50 +30,9 @@ def run_write(*arguments: str | Path, code: int = 0) -> str:
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     """Serves a scripted model as `openai:mock`."""
-    servers: list[ThreadingHTTPServer] = []
-
-    def start(model: ScriptedWriter) -> None:
-        server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(model))
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        servers.append(server)
-        monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{server.server_port}/v1")
-
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    yield start
-    for server in servers:
-        server.shutdown()
-        server.server_close()
-
-
-def _handler(model: ScriptedWriter) -> type[BaseHTTPRequestHandler]:
-    mutex = threading.Lock()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self._send({"data": [{"id": "mock"}]})
-
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            text = "pong"
-            if body["max_tokens"] > 1:  # else the engine checks the server
-                messages = tuple(Message.model_validate(message) for message in body["messages"])
-                with mutex:
-                    text = str(model.chat([ChatRequest(messages, seed=body["seed"])])[0].message.content)
-            choice = {"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
-            self._send({"choices": [choice], "usage": {"prompt_tokens": 1000, "completion_tokens": 200}})
-
-        def _send(self, value: Any) -> None:
-            data = json.dumps(value).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    return Handler
+    with ExitStack() as servers:
+        yield lambda model: monkeypatch.setenv("OPENAI_BASE_URL", servers.enter_context(chat_server(model)))
 
 
 @pytest.mark.slow

@@ -14,7 +14,12 @@ from synth.text.slot_kinds import OpenNames, Vocabulary
 STRING, IDENTIFIER = {"type": "string"}, {"type": "string", "pattern": "W[0-9]+"}
 ADDRESS = {"type": "object", "properties": {"city": STRING, "zip": STRING}}
 WRITE = {"order": IDENTIFIER, "reason": STRING, "speed": {"enum": ["slow", "fast"]}, "address": ADDRESS, "content": STRING}
-WRITE |= {"copies": {"type": "integer", "default": 1}, "notify": {"type": "boolean"}, "tags": {"type": "array", "items": STRING}}
+WRITE |= {
+    "copies": {"type": "integer", "default": 1},
+    "notify": {"type": "boolean"},
+    "number": {"type": "integer"},
+    "tags": {"type": "array", "items": STRING},
+}
 READ = {"user": STRING, "page": STRING}
 
 
@@ -57,6 +62,8 @@ def missing(
         ({"order": "W7", "tags": ["late", "blue"]}, ["write.tags"]),
         ({"order": "W7", "copies": 1, "speed": "fast", "notify": True}, []),
         ({"order": "W7", "copies": 3}, ["write.copies"]),
+        ({"order": "W7", "number": 7}, []),
+        ({"order": "W7", "number": 77}, ["write.number"]),
         ({"order": "W7", "content": "what the policy writes itself"}, []),
     ],
 )

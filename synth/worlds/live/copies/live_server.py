@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
 import sys
 import tempfile
@@ -32,7 +31,7 @@ from synth.sandbox.box import NOBODY, is_orphan, new_name
 from synth.worlds.base import Observation
 from synth.worlds.live.copies.copy_errors import CannotRestore, ServerFailed, ServerSpoke
 from synth.worlds.live.copies.mcp_session import Connection, RawResult, RawTool
-from synth.worlds.live.copies.private_folder import Contents, copy_in, folder_bytes, read_folder, write_folder
+from synth.worlds.live.copies.private_folder import Contents, copy_in, folder_bytes, read_folder, remove_folder, write_folder
 from synth.worlds.live.copies.server_box import INSIDE, Box, Pipes, missing_box, needed_paths
 from synth.worlds.live.live_spec import SECRET, LiveSpec, Restore
 from synth.worlds.live.live_state import read_state
@@ -192,7 +191,7 @@ class LiveServer:
         if self._box is not None:
             self._box.close()
             self._box = None
-        shutil.rmtree(self._folder, ignore_errors=True)
+        remove_folder(self._folder)
 
     def set_call_time(self, seconds: float) -> None:
         """The longest time of a call, until the next start."""
@@ -356,5 +355,5 @@ def remove_orphans() -> int:
     """Removes the private folders of processes that were killed. Returns their number."""
     found = [path for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}-*") if is_orphan(path.name.rpartition("-")[0], PREFIX)]
     for path in found:
-        shutil.rmtree(path, ignore_errors=True)
+        remove_folder(path)
     return len(found)

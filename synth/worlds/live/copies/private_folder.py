@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import stat
+import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,6 +130,14 @@ def _entry(name: str, folder: int, before: Entry | None) -> Entry:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return Entry(mode=mode, is_special=True)
         return Entry(file.read(), None, mode, seen.st_mtime_ns, mark)
+
+
+def remove_folder(path: Path) -> None:
+    """Removes a folder with all that is in it, as far as that can be done; also one that is nested deeper than Python can follow."""
+    try:
+        shutil.rmtree(path, ignore_errors=True)
+    except RecursionError:
+        subprocess.run(["rm", "-rf", "--", str(path)], stderr=subprocess.DEVNULL, check=False)
 
 
 @contextlib.contextmanager

@@ -61,6 +61,7 @@ def run_attack(attack: str, host: dict[str, JSON]) -> Attacked:
         inside = descendants(box)
     finally:
         server.close()
+    assert not server._folder.exists()
     time.sleep(0.05)
     return Attacked(told, state, sum(lives(pid) for pid in (box, *inside)))
 
