@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import random
 import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,7 @@ from storage.errors import HeadraceError
 from storage.records import JSON
 from synth.explore.call_proposals import Proposer
 from synth.explore.conformance import Measured, measure
+from synth.explore.probing import SLOW_S
 from synth.explore.sql import tables_of
 from synth.explore.value_records import Records
 from synth.worlds.live.copies.live_server import LiveServer
@@ -78,7 +80,9 @@ def replay(measured: Measured, seed: int = 1) -> tuple[int, int]:
 
 
 def _unfaithful(measured: Measured, calls: list[ProbeCall]) -> int:
-    """Restores after which the state, or what the same calls return, is another."""
+    """Restores after which the state, or what the same calls return, is another; none where the measurement found no way back."""
+    if measured.lock.restore == "none":
+        return 0
     writers = {tool.name for tool in measured.lock.tools if tool.changes_state}
     server = LiveServer(measured.spec, is_writer=lambda tool: tool in writers)
     wrong = 0
@@ -99,7 +103,7 @@ def _unfaithful(measured: Measured, calls: list[ProbeCall]) -> int:
 
 
 def _calls(measured: Measured, rng: random.Random) -> list[ProbeCall]:
-    """Calls of all tools with values from the state and from results."""
+    """Calls of all tools with values from the state and from results; without slow tools, since the calls are made ten times."""
     server = LiveServer(measured.spec)
     records = Records()
     state = server.state()
@@ -109,12 +113,17 @@ def _calls(measured: Measured, rng: random.Random) -> list[ProbeCall]:
     tables = tables_of(state) if any(part.sqlite for part in measured.spec.state) else {}
     proposer = Proposer(records, tables, rng)
     calls: list[ProbeCall] = []
+    tools = list(measured.lock.tools)
     for _ in range(4 * CALLS):
-        tool = rng.choice(measured.lock.tools)
+        tool = rng.choice(tools)
         proposal = proposer.propose(tool, is_writer=tool.changes_state)
         if proposal is not None and len(calls) < CALLS:
             arguments = {name: fill(source, proposal.slots, []) for name, source in proposal.call.arguments.items()}
+            began = time.monotonic()
             observation = server.call(tool.name, arguments)
+            if time.monotonic() - began > SLOW_S:
+                tools.remove(tool)
+                continue
             calls.append((tool.name, arguments))
             if not observation.is_error:
                 records.add(parse_loosely(json.loads(observation.content)), at=str(len(calls)))

@@ -28,7 +28,7 @@ from synth.worlds.live.loose_json import parse_loosely
 from synth.worlds.live.plans import fill
 
 PER_TOOL, MOST_CALLS = 3, 80
-WRITE_TRIES, WITNESSES = 30, 2
+WRITE_TRIES, WITNESSES, SLOW_S = 30, 2, 2.0
 READ_NAMES = re.compile(
     r"^(?:get|list|read|search|find|show|describe|query|fetch|look|count|calculate|git_(?:status|log|diff|show|branch))(?![a-z])", re.I
 )
@@ -51,12 +51,14 @@ class Prober:
     """Makes calls in copies of a server, and keeps what they returned and changed.
 
     spec: of the server; its state is guessed where it says none. call_ms: how long each call took. tools: set before anything is called.
+    slow: tools of which a call took longer than two seconds, with the seconds: called once, and in no sequence that is repeated often.
     """
 
     def __init__(self, spec: LiveSpec, rng: random.Random) -> None:
         self.spec, self.rng = spec, rng
         self.tools: list[LiveTool] = []
         self.call_ms: list[float] = []
+        self.slow: dict[str, float] = {}
 
     def first_start(self) -> LiveServer:
         try:
@@ -89,14 +91,14 @@ class Prober:
             for tool in ordered:
                 is_writer = tool.changes_state and not READ_NAMES.match(tool.name)
                 proposal = proposer.propose(tool, is_writer=is_writer)
-                if proposal is None or len(run.calls) >= MOST_CALLS:
+                if proposal is None or len(run.calls) >= MOST_CALLS or tool.name in self.slow:
                     continue
                 arguments = _arguments(proposal)
                 observation = self.call(server, tool.name, arguments, run)
                 if not observation.is_error:
                     records.add(parse_loosely(json.loads(observation.content)), at=f"{tool.name}{round_}")
         self._probe_writes(server, [tool for tool in ordered if tool.changes_state], proposer, run)
-        for tool in ordered[:20] if self.spec.has_way_back else ():
+        for tool in [tool for tool in ordered if tool.name not in self.slow][:20] if self.spec.has_way_back else ():
             for wrong in _wrong_arguments(tool, run):
                 self.call(server, tool.name, wrong, run)
         return run
@@ -109,7 +111,7 @@ class Prober:
             if READ_NAMES.match(tool.name):
                 continue
             for _ in range(WRITE_TRIES):
-                proposal = proposer.propose(tool, is_writer=True)
+                proposal = proposer.propose(tool, is_writer=True) if tool.name not in self.slow else None
                 if proposal is None:
                     break
                 tried = Run(state=run.state)
@@ -127,7 +129,10 @@ class Prober:
     def call(self, server: LiveServer, tool: str, arguments: Mapping[str, JSON], run: Run) -> Observation:
         began = time.perf_counter()
         observation = server.call(tool, arguments)
-        self.call_ms.append(1000 * (time.perf_counter() - began))
+        took = time.perf_counter() - began
+        self.call_ms.append(1000 * took)
+        if took > SLOW_S:
+            self.slow[tool] = round(took, 1)
         run.calls.append((tool, json.dumps(arguments)))
         run.observations.append(observation)
         state = self.state(server)

@@ -33,6 +33,7 @@ TOOLS = {
     "changes": [tool("look"), tool("unlock")],
     "kinds": [tool("look"), tool("wait"), tool("structured")],
     "echo": [tool("look"), tool("fail")],
+    "slow": [tool("look"), tool("ponder")],
 }.get(ODDITY, [tool("touch")])
 
 
@@ -56,6 +57,8 @@ def called(name, token):
     if ODDITY == "echo":
         text = "the key is " + os.environ["ODD_KEY"] + ' and as JSON {"key": "' + os.environ["ODD_KEY"] + '"}'
         return {"content": [{"type": "text", "text": text}], "structuredContent": {"key": os.environ["ODD_KEY"]}, "isError": name == "fail"}
+    if ODDITY == "slow" and name == "ponder":
+        time.sleep(2.1)
     if name == "wait":
         for step in range(6):
             time.sleep(0.3)

@@ -181,7 +181,8 @@ class LiveServer:
                 self._raw(tool, {**json.loads(arguments), **self._filled(self.spec.fixed)})
             self._calls = snapshot.calls
         else:
-            raise CannotRestore(f"{self.spec.live} cannot be set back: it runs elsewhere, and has no way to its start")
+            why = "it runs elsewhere" if self.spec.is_elsewhere else "no way back proved exact"
+            raise CannotRestore(f"{self.spec.live} cannot be set back: {why}; `headrace worlds connect file` tells more")
 
     def close(self) -> None:
         """Ends the server, and removes its folder."""

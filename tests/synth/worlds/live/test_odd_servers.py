@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -79,6 +80,14 @@ def test_a_server_whose_tools_change_is_used_for_nothing() -> None:
     measured = measure(odd_spec("changes"))
     assert [check.name for check in measured.failed][:1] == ["tools_stay"]
     assert measured.lock.uses == ()
+
+
+def test_a_slow_tool_is_called_seldom() -> None:
+    """Two seconds a call, and some forty sequences of calls: only those of the comparison have it."""
+    began = time.monotonic()
+    measured = measure(odd_spec("slow"))
+    assert any("slow, so it was called once and counts in few checks: ponder (2.1 s)" in note for note in measured.notes)
+    assert time.monotonic() - began < 30
 
 
 def test_an_old_version_of_the_protocol_is_refused_in_words() -> None:
