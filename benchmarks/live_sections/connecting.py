@@ -61,8 +61,9 @@ def measure_connecting(deadline: Deadline) -> Figures:
         differing, unfaithful = replay(measured)
         figures["observations_differing"] += differing
         figures["restore_unfaithful"] += unfaithful
+        unfaithful_told = "not set back" if measured.lock.restore == "none" else f"{unfaithful} unfaithful"
         said = ", ".join(f"{check.name} ({check.detail})" for check in measured.failed)
-        print(f"    {name}: {measured.lock.restore}, {differing} differ, {unfaithful} unfaithful{f'; {said}' if said else ''}", flush=True)
+        print(f"    {name}: {measured.lock.restore}, {differing} differ, {unfaithful_told}{f'; {said}' if said else ''}", flush=True)
     figures |= _liars()
     return figures
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from storage.records import JSON
 from synth.explore.sql import Statement, propose_statement, takes_sql
-from synth.explore.value_records import Record, Records, Value, words_of
+from synth.explore.value_records import Record, Records, Value, slot_name, words_of
 from synth.worlds.live.live_spec import DATA
 from synth.worlds.live.lock import LiveTool
 from synth.worlds.live.plans import PlanCall
@@ -81,14 +81,15 @@ class Proposer:
     def _source(
         self, slot: str, name: str, schema: Mapping[str, Any], proposal: Proposal, tool: LiveTool, is_writer: bool, depth: int
     ) -> JSON | None:
-        schema = _resolved(schema, tool.parameters)
+        schema = _first_choice(schema)
         kind = _type_of(schema)
         if depth > MOST_DEPTH:
             return None
         if "const" in schema:
             return schema["const"]
         if "enum" in schema:
-            return self._said(slot, name, self.rng.choice([each for each in schema["enum"] if each is not None]), proposal)
+            choices = [each for each in schema["enum"] or () if each is not None]
+            return self._said(slot, name, self.rng.choice(choices), proposal) if choices else None
         if kind == "boolean":
             return self.rng.random() < 0.5
         if kind == "array":
@@ -114,7 +115,7 @@ class Proposer:
         return made or None
 
     def _said(self, slot: str, name: str, value: JSON, proposal: Proposal) -> JSON:
-        slot = re.sub(r"\W", "_", slot)
+        slot = slot_name(slot)
         proposal.slots[slot] = value
         proposal.labels[slot] = " ".join(words_of(name)) or name
         return {"said": slot}
@@ -147,8 +148,8 @@ class Proposer:
         if found is not None:
             return found
         if kind in ("integer", "number"):
-            low = int(schema.get("minimum", 1))
-            return self.rng.randrange(low, int(schema.get("maximum", low + 9)) + 1)
+            low = int(schema.get("minimum", min(1, schema.get("maximum", 1))))
+            return self.rng.randint(low, max(low, int(schema.get("maximum", low + 9))))
         if "default" in schema:
             return None
         return self._made_up() if is_writer else None
@@ -221,24 +222,14 @@ class Proposer:
         return " ".join(self.rng.sample(_NOUNS, count))
 
 
-def _resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A schema without a local reference at its top, and with the first choice of several that is not null."""
+def _first_choice(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A schema with the first choice of several (`anyOf`, `oneOf`) that is not null."""
     for _ in range(8):
-        reference = schema.get("$ref")
-        if isinstance(reference, str) and reference.startswith("#/"):
-            target: Any = root
-            for part in reference[2:].split("/"):
-                target = target.get(part, {}) if isinstance(target, Mapping) else {}
-            schema = target if isinstance(target, Mapping) else {}
-            continue
         choices = schema.get("anyOf") or schema.get("oneOf")
-        if isinstance(choices, list) and choices:
-            schema = {
-                **{key: value for key, value in schema.items() if key not in ("anyOf", "oneOf")},
-                **next((each for each in choices if each.get("type") != "null"), {}),
-            }
-            continue
-        break
+        if not (isinstance(choices, list) and choices):
+            break
+        rest = {key: value for key, value in schema.items() if key not in ("anyOf", "oneOf")}
+        schema = {**rest, **next((each for each in choices if isinstance(each, Mapping) and each.get("type") != "null"), {})}
     return schema
 
 

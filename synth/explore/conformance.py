@@ -253,7 +253,7 @@ class _Measurement(Prober):
         self._check("errors_change_nothing", not guilty, f"errors of {', '.join(guilty)} change the state" if guilty else "")
 
     def _split(self, run: Run) -> tuple[list[ProbeCall], list[ProbeCall]]:
-        """Reads that worked (at most two a tool), and calls that changed the state, or may have."""
+        """Reads that worked (at most six a tool), and calls that changed the state, or may have."""
         writers = {tool.name for tool in self.tools if tool.changes_state}
         reads: list[ProbeCall] = []
         writes: list[ProbeCall] = []
@@ -268,7 +268,7 @@ class _Measurement(Prober):
         return self._with_witnesses(reads, writes), writes
 
     def _with_witnesses(self, reads: Sequence[ProbeCall], writes: Sequence[ProbeCall]) -> list[ProbeCall]:
-        """At most 24 of the reads: those first that show something else after the writes."""
+        """At most 14 of the reads: those first that show something else after the writes."""
         server = self.copy()
         try:
             before = self.repeat(reads, server)
@@ -370,8 +370,7 @@ class _Measurement(Prober):
                 return "the same calls lead to another state", times
             if not writes and way != "live":
                 began = time.perf_counter()
-                server._calls = (("", "{}"),)
-                server.restore(start, way)
+                server.restore(start, way, is_forced=True)
                 times = [1000 * (time.perf_counter() - began)]
         except ServerFailed as failure:
             return str(failure)[:100], times

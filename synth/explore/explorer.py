@@ -115,18 +115,20 @@ class Explorer:
         phases = {
             "reads": self._read, "acts": self._act, "lookups": self._look_up_in_acts, "questions": self._ask, "joins": self._join,
         }  # fmt: skip
-        ends = time.monotonic()
-        for name, work in phases.items():
-            began = time.monotonic()
-            ends = max(ends, began) if name == "reads" else ends
-            ends += self._seconds * SHARES[name]
-            for _ in work():
-                self._progress(name, self.result.tried, self.result.admitted)
-                if time.monotonic() > ends or self.result.admitted >= self._most:
-                    break
-            self.result.seconds[name] = round(time.monotonic() - began, 1)
-        self._then(self)
-        self._world.close()
+        try:
+            ends = time.monotonic()
+            for name, work in phases.items():
+                began = time.monotonic()
+                ends = max(ends, began) if name == "reads" else ends
+                ends += self._seconds * SHARES[name]
+                for _ in work():
+                    self._progress(name, self.result.tried, self.result.admitted)
+                    if time.monotonic() > ends or self.result.admitted >= self._most:
+                        break
+                self.result.seconds[name] = round(time.monotonic() - began, 1)
+            self._then(self)
+        finally:
+            self._world.close()
         self.result.intents = list(self._as_intents())
         return self.result
 

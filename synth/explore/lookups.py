@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from storage.records import JSON
-from synth.explore.value_records import singular
+from synth.explore.value_records import singular, slot_name
 from synth.worlds.live.plans import KEY, ONLY
 
 MOST_PATHS = 6
@@ -118,6 +117,6 @@ def _selections(
         if str(inner) == str(name) or field.endswith(("_id", "Id")):
             continue
         if sum(isinstance(other, Mapping) and other.get(field) == inner for _, other in entries) == 1:
-            slot = re.sub(r"\W", "_", f"{prefix}{noun}_{field}")
+            slot = slot_name(f"{prefix}{noun}_{field}")
             yield {"where": [field, slot]}, {slot: inner}, {slot: field.replace("_", " ")}
             return

@@ -22,7 +22,7 @@ from synth.engines.structured import ask
 from synth.explore.explorer import Explorer
 from synth.explore.found_plan import FoundPlan
 from synth.explore.lookups import Route, routes_to, scalar_routes
-from synth.explore.value_records import words_of
+from synth.explore.value_records import slot_name, words_of
 from synth.prompts import prompt
 from synth.worlds.live.live_intents import fact_of
 from synth.worlds.live.lock import LiveTool
@@ -36,7 +36,10 @@ _LENGTHS = ("one call", "two calls", "three calls", "two or three calls, with a 
 
 @dataclass
 class Written:
-    """asked: plans that the model was asked for. kept: of these. problems: the last one of each plan that was not kept."""
+    """What became of the plans that a model was asked for.
+
+    asked, kept: plans. problems: of each that was not kept, the first one of its last answer.
+    """
 
     asked: int = 0
     kept: int = 0
@@ -162,7 +165,7 @@ def _slot(name: str, value: JSON, slots: dict[str, JSON]) -> str:
     known = next((slot for slot, each in slots.items() if each == value and type(each) is type(value)), None)
     if known is not None:
         return known
-    plain = re.sub(r"\W", "_", name) or "value"
+    plain = slot_name(name)
     free = next(each for each in (plain, *(f"{plain}_{number}" for number in range(2, 99))) if each not in slots)
     slots[free] = value
     return free

@@ -201,7 +201,7 @@ def _all_wrong(tool: LiveTool) -> dict[str, JSON] | None:
     for name in tool.parameters.get("required") or ():
         schema = tool.parameters["properties"].get(name, {})
         kind = schema.get("type")
-        if "enum" in schema:
+        if schema.get("enum"):
             wrong[name] = schema["enum"][0]
         elif kind == "string":
             wrong[name] = "no-such-thing-42"

@@ -1,6 +1,6 @@
 """Requests of found plans in other words, by a language model; what is kept says all that the template says.
 
-A rewording is kept if it has the same slots, each once, and, with the values of an example, is admitted as the template was. A template
+A rewording is kept if it has the same slots, as often, and, with the values of an example, is admitted as the template was. A template
 with a constant (a yes, a choice) that no slot stands for is left as it is, since nothing could tell whether its rewording still says it.
 """
 
@@ -14,6 +14,7 @@ from synth.engines.base import ChatRequest, Engine
 from synth.engines.structured import ask
 from synth.prompts import prompt
 from synth.tasks.solver import NotAdmitted, admit
+from synth.worlds.live.copies.copy_errors import ServerFailed
 from synth.worlds.live.live_world import LiveWorld
 from synth.worlds.live.lock import FoundIntent
 from synth.worlds.live.plans import form_of
@@ -30,8 +31,8 @@ _SCHEMA: Mapping[str, JSON] = {
 
 def reword(
     engine: Engine, world: type[LiveWorld], *, seed: int = 0, progress: Callable[[int, int], None] | None = None
-) -> list[FoundIntent]:
-    """The intents of a world, each with up to three further wordings.
+) -> Iterator[list[FoundIntent]]:
+    """The intents of a world, each with up to three further wordings; all of them after every batch of answers.
 
     Raises:
         EngineFailure, EngineUnusable, BudgetSpent: as the engine's `chat`.
@@ -50,7 +51,7 @@ def reword(
                 intents[place] = intents[place].model_copy(update={"says": says})
         if progress is not None:
             progress(start + len(places), len(chosen))
-    return intents
+        yield list(intents)
 
 
 def has_constants(intent: FoundIntent) -> bool:
@@ -78,7 +79,7 @@ def _checker(intents: Sequence[FoundIntent]) -> Callable[[int, JSON], list[str]]
 
 def _problems(intent: FoundIntent, value: JSON) -> list[str]:
     wanted = sorted(_slots_in(intent.says[0]))
-    tools = {call.tool for call in intent.calls if "_" in call.tool}
+    tools = {call.tool for call in intent.calls if not call.tool.islower() or not call.tool.isalpha()}
     problems = []
     for text in value["requests"]:
         try:
@@ -88,7 +89,7 @@ def _problems(intent: FoundIntent, value: JSON) -> list[str]:
             continue
         if found != wanted:
             names = ", ".join(f"{{{name}}}" for name in wanted) or "no name in braces"
-            problems.append(f"{text!r} must hold {names}, each exactly once")
+            problems.append(f"{text!r} must hold {names}, as often as the request does")
         elif named := [tool for tool in tools if tool in text]:
             problems.append(f"{text!r} names the tool {named[0]}")
     return problems
@@ -108,7 +109,7 @@ def _is_admitted(world: type[LiveWorld], intent: FoundIntent, text: str) -> bool
     frame = Frame(world=world.name, intent=intent.name, slots=slots)
     try:
         admit(world, frame, text=text.format_map(slots), language="en", seed=0, division="seed")
-    except NotAdmitted:
+    except (NotAdmitted, ServerFailed):
         return False
     return True
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from storage.errors import BadInput
@@ -10,11 +10,11 @@ from storage.records import CODE_TOOL
 from synth.explore.sql import takes_sql
 from synth.tasks.determined import FREE_TEXTS
 from synth.worlds.arguments import compile_checker
-from synth.worlds.live.copies.live_server import RESTORE_TOOL, SNAPSHOT_TOOL, STATE_TOOL
 from synth.worlds.live.copies.mcp_session import RawTool
 from synth.worlds.live.json_references import without_references
 from synth.worlds.live.live_spec import LiveSpec
 from synth.worlds.live.lock import LiveTool
+from synth.worlds.live.observations import RESTORE_TOOL, SNAPSHOT_TOOL, STATE_TOOL
 
 MOST_TOOLS = 300
 
@@ -63,7 +63,9 @@ def _parameters(tool: RawTool, spec: LiveSpec) -> tuple[dict[str, Any], str]:
         schema = without_references(schema, schema)
         schema.pop("$schema", None)
         schema.setdefault("type", "object")
-        schema["properties"] = {name: dict(inner) for name, inner in (schema.get("properties") or {}).items() if name not in spec.fixed}
+        schema["properties"] = {
+            name: dict(_plain(inner)) for name, inner in (schema.get("properties") or {}).items() if name not in spec.fixed
+        }
         schema["required"] = [name for name in schema.get("required") or () if name not in spec.fixed]
         _mark_grounded(schema, tool.description)
         compile_checker(schema)
@@ -71,6 +73,18 @@ def _parameters(tool: RawTool, spec: LiveSpec) -> tuple[dict[str, Any], str]:
         note = f"its schema cannot be read ({str(error)[:100]}); any arguments are passed on"
         schema = {"type": "object", "properties": {}}
     return schema, note
+
+
+def _plain(schema: Any) -> Mapping[str, Any]:
+    """A schema with schemas in the place of `true` and `false`, and without empty lists of choices."""
+    if not isinstance(schema, Mapping):
+        return {}
+    plain = {key: value for key, value in schema.items() if not (key == "enum" and not value)}
+    if "items" in plain:
+        plain["items"] = dict(_plain(plain["items"]))
+    if isinstance(plain.get("properties"), Mapping):
+        plain["properties"] = {name: dict(_plain(inner)) for name, inner in plain["properties"].items()}
+    return plain
 
 
 def _mark_grounded(schema: dict[str, Any], description: str) -> None:

@@ -22,6 +22,12 @@ _EMPTY_WORDS = frozenset(("new", "old", "target", "the", "of", "a", "to", "from"
 Value = str | int | float
 
 
+def slot_name(text: str) -> str:
+    """A name for a slot that a template can hold: a Python identifier."""
+    name = re.sub(r"\W", "_", text)
+    return name if name.isidentifier() else f"value_{name}"
+
+
 @dataclass(eq=False)
 class Record:
     """fields: scalar fields by name, lists of scalars by their singular name. key: in its collection. at: its path."""

@@ -165,8 +165,8 @@ class Episodes:
     async def _enter(self, key: EpisodeKey, seed: int | None) -> _Episode:
         if seed is not None and seed != self.served.seed and (why := self.served.why_one_seed):
             raise EpisodeRefused(f"{why}; leave out `seed`")
-        if key not in self._open and len(self._open) >= self.most:
-            await self._make_room()
+        while key not in self._open and len(self._open) >= self.most and await self._make_room():
+            pass  # another client may have taken the place meanwhile
         # Nothing is awaited from here on: two calls that begin the same episode, or take the last place, come one after the other.
         if key in self._ended:
             raise EpisodeRefused(self._ended[key])
@@ -182,13 +182,14 @@ class Episodes:
             raise EpisodeRefused(f"episode {key.name!r} has seed {episode.seed}, not {seed}; name another episode for another seed")
         return episode
 
-    async def _make_room(self) -> None:
-        """Ends idle episodes; if that frees no place, the one that all clients left first."""
+    async def _make_room(self) -> bool:
+        """Ends idle episodes; if that frees no place, the one that all clients left first. Returns whether a place may be free."""
         await self.end_idle()
-        if len(self._open) >= self.most:
-            left = [each for each in self._open.values() if each.is_left and not each.waiting]
-            if left:
-                await self.end(min(left, key=lambda each: each.used_at_s).key, "its last session ended, and another episode took its place")
+        left = [each for each in self._open.values() if each.is_left and not each.waiting]
+        if len(self._open) >= self.most and left:
+            await self.end(min(left, key=lambda each: each.used_at_s).key, "its last session ended, and another episode took its place")
+            return True
+        return len(self._open) < self.most
 
     def leave(self, key: EpisodeKey, session: str) -> None:
         """Notes that an MCP session ended that called in an episode, if that episode is open."""

@@ -53,9 +53,9 @@ def undetermined(world: type[World], task: Task, messages: Sequence[Message], fo
             properties = tool.parameters.get("properties", {})
             for name, value in (parse_arguments(call.function.arguments) or {}).items():
                 schema = properties.get(name, {})
-                if name.lower() in FREE_TEXTS and not schema.get("x-grounded"):
-                    continue
                 for inner_name, inner_schema, leaf in _leaves(name, schema, value):
+                    if _is_own_text(inner_name, leaf) and not schema.get("x-grounded"):
+                        continue
                     is_said = said.supports(leaf) or (not schema.get("x-grounded") and _are_digits_said(leaf, said))
                     if _is_free(inner_schema, leaf) or is_said:
                         continue
@@ -75,6 +75,11 @@ def _are_digits_said(value: JSON, said: ConversationContext) -> bool:
     """Whether a whole number is the digits of something that is said: 22 of `p022`."""
     digits = rf"(?<!\d)0*{value}(?!\d)"
     return isinstance(value, int) and any(re.search(digits, text) for text in (*said.texts, *said.forms))
+
+
+def _is_own_text(name: str, value: JSON) -> bool:
+    """Whether a value is a text of the policy's own; a `code` of one word is a value like any other."""
+    return isinstance(value, str) and name.lower() in FREE_TEXTS and (name.lower() != "code" or " " in value.strip())
 
 
 def _is_free(schema: Mapping[str, Any], value: JSON) -> bool:

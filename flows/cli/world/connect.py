@@ -85,7 +85,22 @@ def mcp(
         is_url = len(command) == 1 and command[0].startswith(("http://", "https://"))
         start = {"url": command[0]} if is_url else {"command": _words(command, folder)}
         _connect(
-            _spec(start, name or _name_of(command[0]), folder, env, secret, network, clock, show, hide, fixed, state, only, header), out
+            _spec(
+                start,
+                name or _name_of(command[0]),
+                folder=folder,
+                env=env,
+                secret=secret,
+                network=network,
+                clock=clock,
+                show=show,
+                hide=hide,
+                fixed=fixed,
+                state=state,
+                only=only,
+                header=header,
+            ),
+            out,
         )
 
 
@@ -113,7 +128,16 @@ def python(
     with handle_errors(debug):
         start: dict[str, Any] = {"python": target, "mounts": [str(Path.cwd())]}
         _connect(
-            _spec(start, name or _name_of(target.rpartition(":")[2]), None, env, secret, network, clock, "", hide, None, None, only, None),
+            _spec(
+                start,
+                name or _name_of(target.rpartition(":")[2]),
+                env=env,
+                secret=secret,
+                network=network,
+                clock=clock,
+                hide=hide,
+                only=only,
+            ),
             out,
         )
 
@@ -148,7 +172,21 @@ def openapi(
         from synth.worlds.live.openapi import read_operations
 
         read_operations(file)
-        spec = _spec(start, name or _name_of(file.stem), folder, env, secret, not command, clock, show, hide, fixed, state, only, header)
+        spec = _spec(
+            start,
+            name or _name_of(file.stem),
+            folder=folder,
+            env=env,
+            secret=secret,
+            network=not command,
+            clock=clock,
+            show=show,
+            hide=hide,
+            fixed=fixed,
+            state=state,
+            only=only,
+            header=header,
+        )
         _connect(spec, out)
 
 
@@ -213,17 +251,18 @@ def _print_report(measured: Measured, target: Path) -> None:
 def _spec(
     start: dict[str, Any],
     name: str,
-    folder: Path | None,
-    env: list[str] | None,
-    secret: list[str] | None,
-    network: bool,
-    clock: str | None,
-    show: str,
-    hide: list[str] | None,
-    fixed: list[str] | None,
-    state: list[str] | None,
-    only: list[str] | None,
-    header: list[str] | None,
+    *,
+    folder: Path | None = None,
+    env: list[str] | None = None,
+    secret: list[str] | None = None,
+    network: bool = False,
+    clock: str | None = None,
+    show: str = "",
+    hide: list[str] | None = None,
+    fixed: list[str] | None = None,
+    state: list[str] | None = None,
+    only: list[str] | None = None,
+    header: list[str] | None = None,
 ) -> LiveSpec:
     from synth.worlds.live.live_spec import parse_live_spec
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,16 +23,19 @@ Proposer = Annotated[
     str | None,
     typer.Option("--engine", metavar="ENGINE", help="Language model that proposes plans and rewords requests: openai:MODEL, vllm:MODEL."),
 ]
+Proposed = Annotated[int | None, typer.Option("--proposed", metavar="N", min=0, help="Plans to ask the engine for (default: 40).")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Search, print a prompt and the estimated tokens; ask and write nothing.")]
 
 
 def explore(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML file of a live world that is connected.")],
     seconds: Annotated[float, typer.Option("--seconds", metavar="S", min=1, help="Time to spend on the search.")] = 120.0,
-    plans: Annotated[int, typer.Option("--plans", metavar="N", min=1, help="Plans to find at most.")] = 400,
+    plans: Annotated[int, typer.Option("--plans", metavar="N", min=1, help="Plans to find at most, before those of an engine.")] = 400,
     seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the search.")] = 0,
     engine: Proposer = None,
-    proposed: Annotated[int, typer.Option("--proposed", metavar="N", min=0, help="Plans to ask the engine for.")] = 40,
+    proposed: Annotated[
+        int | None, typer.Option("--proposed", metavar="N", min=0, help="Plans to ask the engine for (default: 40).")
+    ] = None,
     store: AnswersStore = None,
     max_tokens: MaxTokens = None,
     max_usd: MaxUsd = None,
@@ -59,7 +62,12 @@ def explore(
         from synth.explore.explorer import Explorer
         from synth.worlds.live.live_world import make_live_world
 
-        world = _world_to_explore(file, engine, dry_run)
+        if engine is None:
+            named: dict[str, Any] = {"--proposed": proposed, "--store": store, "--max-tokens": max_tokens, "--max-usd": max_usd}
+            named |= {"--usd-per-million": usd_per_million or None, "--dry-run": dry_run or None}
+            _refuse([name for name, value in named.items() if value is not None])
+        count = 40 if proposed is None else proposed
+        world = _world_to_explore(file, engine)
         bare = make_live_world(world.spec, world.lock.model_copy(update={"intents": ()}))
 
         def search(then: Callable[[Explorer], None] | None) -> Exploration:
@@ -68,24 +76,27 @@ def explore(
         if engine is None:
             _keep(file, world, search(None))
         elif dry_run:
-            search(lambda explorer: _print_estimate(explorer, proposed, seed))
+            search(lambda explorer: _print_estimate(explorer, count, seed))
         else:
             budget = Budget(max_tokens, max_usd, usd_per_million or (0.0, 0.0))
             with open_writer(engine, file.parent, store, budget) as model:
-                _explore_with(model, file, world, search, proposed, seed)
+                _explore_with(model, file, world, search, count, seed)
 
 
 # ---- parts -----------------------------------------------------------------------------------------------------------------
 
 
-def _world_to_explore(file: Path, engine: str | None, dry_run: bool) -> type[LiveWorld]:
+def _refuse(options: Sequence[str]) -> None:
+    if options:
+        raise BadInput(f"{', '.join(options)}: for --engine; without one, nothing is asked and nothing costs money")
+
+
+def _world_to_explore(file: Path, engine: str | None) -> type[LiveWorld]:
     from synth.engines.engine_names import kind_and_model
     from synth.worlds.live.live_files import live_world_of_file
 
     if engine is not None:
         kind_and_model(engine)
-    elif dry_run:
-        raise BadInput("--dry-run is for --engine: without one, nothing is asked and nothing costs money")
     world = live_world_of_file(file)
     if "verification" not in world.lock.uses:
         raise BadInput(f"{file}: its tasks cannot be verified; `headrace worlds connect file {file}` says why")
@@ -96,7 +107,6 @@ def _explore_with(
     engine: Engine, file: Path, world: type[LiveWorld], search: Callable[[Callable[[Explorer], None]], Exploration], count: int, seed: int
 ) -> None:
     """Search, ask the engine for plans, and for other words. What was found before an engine failed is kept."""
-    from synth.engines.budget import BudgetSpent
     from synth.explore.plan_writer import write_plans
     from synth.explore.rewording import reword, reworded_count
     from synth.worlds.live.live_world import make_live_world
@@ -108,45 +118,57 @@ def _explore_with(
             written = write_plans(
                 engine, explorer, count, seed=seed, progress=lambda asked, kept: print_text(f"{asked} plans proposed, {kept} admitted ...")
             )
-        except (HeadraceError, BudgetSpent) as error:
-            stopped.append(HeadraceError(str(error)))
+        except HeadraceError as error:
+            stopped.append(error)
             return
         for problem in written.problems[:3]:
             print_text(f"  refused: {problem[:160]}")
 
     found = search(ask)
     intents = found.intents
-    if not stopped and intents:
+    _keep(file, world, found)
+    if not stopped:
         kind = make_live_world(world.spec, world.lock.model_copy(update={"intents": tuple(intents)}))
         try:
-            found.intents = reword(engine, kind, seed=seed, progress=lambda done, of: print_text(f"{done} of {of} requests reworded ..."))
-            print_text(f"{reworded_count(intents, found.intents)} further wordings")
-        except (HeadraceError, BudgetSpent) as error:
-            stopped.append(HeadraceError(str(error)))
-    _keep(file, world, found)
+            for found.intents in reword(
+                engine, kind, seed=seed, progress=lambda done, of: print_text(f"{done} of {of} requests reworded ...")
+            ):
+                pass
+        except HeadraceError as error:
+            stopped.append(error)
+        finally:
+            kind.pool.close()
+        _write(file, world, found.intents)
+        print_text(f"{reworded_count(intents, found.intents)} further wordings; requests in other words, for example:")
+        _print_examples(found.intents)
     if stopped:
-        raise HeadraceError(f"the engine stopped: {stopped[0]}; the plans that were found until then are kept")
+        raise HeadraceError(f"stopped: {stopped[0]}; the plans and wordings that were there until then are kept")
 
 
 def _keep(file: Path, world: type[LiveWorld], found: Exploration) -> None:
     """Write the lock file, and print what was found."""
-    from synth.worlds.live.lock import write_lock
-
-    if found.intents:
-        write_lock(file, world.lock.model_copy(update={"intents": tuple(found.intents)}))
+    _write(file, world, found.intents)
     share = f" ({found.admitted / found.tried:.0%})" if found.tried else ""
     print_text(f"tried {found.tried:,} plans in {found.calls:,} calls, admitted {found.admitted:,}{share}: {len(found.intents)} kinds")
     for reason, count in found.refused.most_common(4):
         print_text(f"  refused {count:,}: {reason.replace('_', ' ')}")
-    for intent in found.intents[:: max(1, len(found.intents) // 5)][:5]:
-        print_text(f"  {_calls(intent)}: {intent.says[-1].format_map(intent.examples[0])}")
+    _print_examples(found.intents)
     if not found.intents:
         raise BadInput(f"{file}: no plan was found; give it more --seconds, or tell more of its state in the file")
     print_text(f"next: headrace synthesize --world {file} --n 40 --store runs/{world.spec.live}/store")
 
 
-def _calls(intent: FoundIntent) -> str:
-    return f"{len(intent.calls)} call{'s' if len(intent.calls) > 1 else ''}"
+def _write(file: Path, world: type[LiveWorld], intents: Sequence[FoundIntent]) -> None:
+    from synth.worlds.live.lock import write_lock
+
+    if intents:
+        write_lock(file, world.lock.model_copy(update={"intents": tuple(intents)}))
+
+
+def _print_examples(intents: Sequence[FoundIntent]) -> None:
+    for intent in intents[:: max(1, len(intents) // 5)][:5]:
+        calls = f"{len(intent.calls)} call{'s' if len(intent.calls) > 1 else ''}"
+        print_text(f"  {calls}: {intent.says[-1].format_map(intent.examples[0])}")
 
 
 def _print_estimate(explorer: Explorer, count: int, seed: int) -> None:
@@ -163,6 +185,10 @@ def _print_estimate(explorer: Explorer, count: int, seed: int) -> None:
     least, most = count * (prompt + 300), count * (REPAIRS + 1) * (prompt + MAX_TOKENS)
     print_text(f"{count} plans         {least:,} tokens if every first answer is kept, at most {most:,}")
     print_text("and some 600 tokens for the rewording of each kind; nothing was asked and nothing was written")
+
+
+def _show_reworded(done: int, of: int) -> None:
+    print_text(f"{done} of {of} requests reworded ...")
 
 
 def _show_progress() -> Any:

@@ -10,7 +10,7 @@ MOST_REFERENCES, MOST_DEPTH, MOST_NODES = 12, 60, 100_000
 
 def without_references(value: Any, document: Mapping[str, Any]) -> Any:
     """A copy of the value in which each local reference is replaced by what it names in the document; one in a circle, and what lies deeper
-    than 60 levels, by any value (`{}`). Definitions (`$defs`, `definitions`) are left out.
+    than 60 levels or 12 references, by any value (`{}`). Definitions at its top (`$defs`, `definitions`) are left out.
 
     Raises:
         ValueError: a reference leads out of the document or nowhere; or the copy has more than 100,000 parts.
@@ -30,7 +30,7 @@ def without_references(value: Any, document: Mapping[str, Any]) -> Any:
             return value
         reference = value.get("$ref")
         if not isinstance(reference, str):
-            return {key: copied(inner, seen, depth + 1) for key, inner in value.items() if key not in ("$defs", "definitions")}
+            return {key: copied(inner, seen, depth + 1) for key, inner in value.items() if depth or key not in ("$defs", "definitions")}
         if reference in seen or len(seen) > MOST_REFERENCES:
             return {}
         target = copied(_named(document, reference), (*seen, reference), depth + 1)
@@ -41,6 +41,8 @@ def without_references(value: Any, document: Mapping[str, Any]) -> Any:
 
 
 def _named(document: Mapping[str, Any], reference: str) -> Any:
+    if reference == "#":
+        return document
     if not reference.startswith("#/"):
         raise ValueError(f"it refers to {reference}, which lies elsewhere; put what it names into this document")
     target: Any = document

@@ -57,6 +57,8 @@ def updated_text(path: Path | None, measured: LiveSpec) -> str:
         return whole
     added = {key: value for key, value in new.items() if key not in old}
     text = path.read_text(encoding="utf-8")
+    if set(added) & set(yaml.safe_load(text)):
+        return whole
     return text if not added else f"{text.rstrip()}\n{yaml.safe_dump(added, sort_keys=False, allow_unicode=True, width=120)}"
 
 
@@ -85,8 +87,13 @@ def live_world_of_source(source: Mapping[str, JSON], where: str) -> type[LiveWor
 
 
 def _check_trust(spec: LiveSpec, where: str) -> None:
-    """Raises BadInput where a store's world would run unboxed, with the network or with secrets, and the user has not allowed it."""
-    wishes = {"isolation: none": spec.isolation == "none", "network": spec.network, "secrets": bool(spec.secrets)}
+    """Raises BadInput where a store's world would run unboxed or elsewhere, with the network or with secrets, unless the user allows it."""
+    wishes = {
+        "isolation: none": spec.isolation == "none",
+        "network": spec.network,
+        "secrets": bool(spec.secrets),
+        "a server elsewhere": spec.is_elsewhere,
+    }
     asks = [name for name, is_asked in wishes.items() if is_asked]
     if asks and not os.environ.get(TRUST):
         raise BadInput(f"{where} wants {', '.join(asks)}; set {TRUST}=1 if you trust who made the store")

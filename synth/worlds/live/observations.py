@@ -13,6 +13,8 @@ from synth.worlds.base import Observation
 from synth.worlds.live.copies.mcp_session import RawResult
 from synth.worlds.live.live_spec import LiveSpec
 
+STATE_TOOL, SNAPSHOT_TOOL, RESTORE_TOOL = "_headrace_state", "_headrace_snapshot", "_headrace_restore"
+"""Tools of `inside/function_server.py` for the host."""
 RESULT = "result"
 """The key of a result that is no JSON object."""
 
@@ -26,7 +28,7 @@ def compile_shower(spec: LiveSpec, secrets: Sequence[str] = ()) -> Shower:
     keys = [key for key in spec.show.split(".") if key]
 
     def show(tool: str, raw: RawResult) -> Observation:
-        value = _picked(_value(_without(raw, secrets) if secrets else raw), keys)
+        value = _picked(_value(_without(raw, secrets) if secrets and tool != SNAPSHOT_TOOL else raw), keys)
         text = value if isinstance(value, str) else None
         is_error = raw.is_error or (text is not None and any(pattern.search(text) for pattern in errors))
         masks = [(pattern, shown) for of_tool, pattern, shown in volatile if of_tool in ("", tool) and not tool.startswith("_headrace")]
@@ -48,11 +50,19 @@ def mask(text: str, secrets: Iterable[str]) -> str:
 
 
 def _without(raw: RawResult, secrets: Sequence[str]) -> RawResult:
-    structured = json.dumps(raw.structured)
-    masked = mask(structured, secrets)
-    return RawResult(
-        tuple(mask(text, secrets) for text in raw.texts), raw.structured if masked == structured else json.loads(masked), raw.is_error
-    )
+    return RawResult(tuple(mask(text, secrets) for text in raw.texts), mask_value(raw.structured, secrets), raw.is_error)
+
+
+def mask_value(value: JSON, secrets: Sequence[str]) -> JSON:
+    """The JSON value with every secret in its texts, keys and numbers replaced; a number that holds one becomes a text."""
+    if isinstance(value, Mapping):
+        return {mask(str(key), secrets): mask_value(inner, secrets) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [mask_value(each, secrets) for each in value]
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return value
+    masked = mask(str(value), secrets)
+    return value if masked == str(value) else masked
 
 
 def _as_json(value: JSON, is_error: bool) -> str:

@@ -20,6 +20,17 @@ from synth.worlds.live.json_references import without_references
 
 METHODS = ("get", "post", "put", "patch", "delete", "head")
 MOST_BYTES, SHOWN = 20_000_000, 3
+
+
+class _Loader(yaml.SafeLoader):
+    """Dates stay texts, as in JSON."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
 _NAME = re.compile(r"[^A-Za-z0-9_]+")
 
 
@@ -54,7 +65,7 @@ def _read(path: Path) -> dict[str, Any]:
         if path.stat().st_size > MOST_BYTES:
             raise BadInput(f"{path}: larger than {MOST_BYTES:,} bytes")
         text = path.read_text(encoding="utf-8")
-        document = json.loads(text) if text.lstrip().startswith("{") else yaml.safe_load(text)
+        document = json.loads(text) if text.lstrip().startswith("{") else yaml.load(text, _Loader)
     except FileNotFoundError:
         raise BadInput(f"{path}: no such file") from None
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:

@@ -102,6 +102,21 @@ def test_an_engine_proposes_plans_and_rewords_requests(
     assert live_world_of_file(file).lock.intents == intents
 
 
+def test_a_measured_key_is_not_written_twice(connected: tuple[Path, str], tmp_path: Path) -> None:
+    file = tmp_path / "notes.yaml"
+    file.write_text(connected[0].read_text().replace("state:\n- json: notes.json\n", "state: []\n"))
+    assert "state: []" in file.read_text()
+    code, said = call("worlds", "connect", "file", str(file))
+    assert code == 0, said
+    assert file.read_text().count("state:") == 1
+
+
+def test_options_of_an_engine_need_one(connected: tuple[Path, str]) -> None:
+    code, said = call("worlds", "explore", str(connected[0]), "--proposed", "3", "--dry-run")
+    assert code == 2
+    assert "--proposed, --dry-run: for --engine" in said
+
+
 def test_a_changed_file_has_to_be_measured_again(connected: tuple[Path, str], tmp_path: Path) -> None:
     file, _ = connected
     copy = tmp_path / "notes.yaml"

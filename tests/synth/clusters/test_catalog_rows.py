@@ -37,7 +37,7 @@ RPC: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "result": {"tools": ROWS}}
         LINES.encode(),
         LINES.rstrip().encode(),
         b"\xef\xbb\xbf" + LINES.encode(),
-        gzip.compress(LINES.encode()),
+        gzip.compress(LINES.encode(), mtime=0),
         json.dumps({"tools": ROWS}).encode(),
         json.dumps({"tools": ROWS}, indent=2).encode(),
         gzip.compress(json.dumps({"tools": ROWS}, indent=2).encode()),

@@ -158,10 +158,10 @@ def test_a_rewording_says_what_the_request_says(bare: tuple[Measured, type[LiveW
     good = [f"My {{{slot}}} note should be on {{shelf}}.", f"{{shelf}} is where {{{slot}}} belongs, would you?"]
     kind = make_live_world(measured.spec, measured.lock.model_copy(update={"intents": (intent,)}))
     engine = Scripted(lost, {"requests": good})
-    (after,) = reword(engine, kind)
+    ((after,),) = reword(engine, kind)
     assert after.says == (*intent.says, *good)
     assert reworded_count([intent], [after]) == 2
-    assert "each exactly once" in (engine.requests[1].messages[-1].content or "")
+    assert "as often as the request does" in (engine.requests[1].messages[-1].content or "")
     kind.pool.close()
 
 

@@ -32,7 +32,20 @@ TOOLS = {
     "named_like_ours": [tool("run_python", {"code": {"type": "string"}}), tool("look")],
     "changes": [tool("look"), tool("unlock")],
     "kinds": [tool("look"), tool("wait"), tool("structured")],
-    "echo": [tool("look"), tool("fail")],
+    "echo": [tool("look"), tool("fail"), tool("say"), tool("store")],
+    "odd_schemas": [
+        tool(
+            "choose",
+            {
+                "none": {"enum": []},
+                "small": {"type": "number", "maximum": 0.5},
+                "any": {"type": "array", "items": True},
+                "definitions": {"type": "string"},
+                "2fa": {"type": "string"},
+            },
+            required=["small", "any", "definitions", "2fa"],
+        )
+    ],
     "slow": [tool("look"), tool("ponder")],
 }.get(ODDITY, [tool("touch")])
 
@@ -43,6 +56,8 @@ def send(message):
 
 
 def listed(cursor):
+    if ODDITY == "echo":
+        return {"tools": [{**each, "description": "Its key is " + os.environ["ODD_KEY"]} for each in TOOLS]}
     if ODDITY != "pages":
         return {"tools": TOOLS}
     first = int(cursor or 0)
@@ -55,8 +70,13 @@ def called(name, token):
         TOOLS.append(tool("hidden"))
         send({"method": "notifications/tools/list_changed"})
     if ODDITY == "echo":
-        text = "the key is " + os.environ["ODD_KEY"] + ' and as JSON {"key": "' + os.environ["ODD_KEY"] + '"}'
-        return {"content": [{"type": "text", "text": text}], "structuredContent": {"key": os.environ["ODD_KEY"]}, "isError": name == "fail"}
+        key = os.environ["ODD_KEY"]
+        if name == "store":
+            with open("key.txt", "w") as file:
+                file.write("the key is " + key)
+        content = [{"type": "text", "text": "the key is " + key + " and as JSON " + json.dumps({"key": key})}]
+        structured = {"structuredContent": {"key": int(key) if key.isdigit() else key}} if name == "look" else {}
+        return {"content": content, **structured, "isError": name == "fail"}
     if ODDITY == "slow" and name == "ponder":
         time.sleep(2.1)
     if name == "wait":

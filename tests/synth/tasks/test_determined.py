@@ -18,6 +18,8 @@ WRITE |= {
     "copies": {"type": "integer", "default": 1},
     "notify": {"type": "boolean"},
     "number": {"type": "integer"},
+    "code": STRING,
+    "body": {"type": "object"},
     "tags": {"type": "array", "items": STRING},
 }
 READ = {"user": STRING, "page": STRING}
@@ -65,6 +67,9 @@ def missing(
         ({"order": "W7", "number": 7}, []),
         ({"order": "W7", "number": 77}, ["write.number"]),
         ({"order": "W7", "content": "what the policy writes itself"}, []),
+        ({"order": "W7", "body": {"address": {"city": "Paris"}, "message": "written by itself"}}, ["write.city"]),
+        ({"order": "W7", "code": "SAVE20"}, ["write.code"]),
+        ({"order": "W7", "code": "print(1) # a program"}, []),
     ],
 )
 def test_a_value_of_a_writing_call_is_said_a_choice_or_a_default(arguments: dict[str, JSON], expected: list[str]) -> None:

@@ -73,16 +73,17 @@ def held_out_questions(suites: Sequence[Literal["bfcl"] | SuiteName] | None) -> 
     Raises:
         BadInput: a suite that is named is not installed. SuiteFailure: its program failed.
     """
-    questions, missing = dict[str, list[str]](), list[str]()
+    questions, missing = dict[str, list[str]](), dict[str, str]()
     for suite in SUITES if suites is None else suites:
         try:
             questions[suite] = questions_of(suite)
-        except (BadInput, SuiteFailure):
+        except (BadInput, SuiteFailure) as problem:
             if suites is not None:
                 raise
-            missing.append(suite)
+            missing[suite] = "not installed (`make suites`)" if isinstance(problem, BadInput) else str(problem)
     if missing:
-        warnings.warn(f"no release is compared with {', '.join(missing)}: not installed (`make suites`)", stacklevel=2)
+        told = "; ".join(f"{suite}: {why}" for suite, why in missing.items())
+        warnings.warn(f"no release is compared with {told}", stacklevel=2)
     return questions
 
 
@@ -97,7 +98,7 @@ def check_release_overlap(store: Store, release_id: str, questions: Mapping[str,
     splits = [split for split in manifest_of(store, release_id)["splits"] if not split.startswith(EVALUATION_SPLITS)]
     said = _said_in(item for split in splits for item in load_split(store, release_id, split))
     for suite, asked in questions.items():
-        way_out = f"curate with `--held-out {suite}` and train again, or leave it out of train.held_out"
+        way_out = f"curate with `--held-out {suite}` and train again, or name the other suites in train.held_out"
         _refuse(find_overlap(said, asked), f"release {release_id}", suite, way_out)
 
 

@@ -21,7 +21,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -35,11 +35,9 @@ from synth.worlds.live.copies.private_folder import Contents, copy_in, folder_by
 from synth.worlds.live.copies.server_box import INSIDE, Box, Pipes, missing_box, needed_paths
 from synth.worlds.live.live_spec import SECRET, LiveSpec, Restore
 from synth.worlds.live.live_state import read_state
-from synth.worlds.live.observations import compile_shower, mask
+from synth.worlds.live.observations import RESTORE_TOOL, SNAPSHOT_TOOL, STATE_TOOL, compile_shower, mask, mask_value
 from synth.worlds.live.openapi import read_operations
 
-STATE_TOOL, SNAPSHOT_TOOL, RESTORE_TOOL = "_headrace_state", "_headrace_snapshot", "_headrace_restore"
-"""Tools of `inside/function_server.py` for the host."""
 PREFIX = "headrace-live"
 SEED, COPY = "{seed}", "{copy}"
 STATE_TRIES, STATE_WAIT_S = 4, 0.05
@@ -81,7 +79,8 @@ class LiveServer:
             raise BadInput(missing)
         self.spec, self.seed, self._is_writer, self._errors_change = spec, seed, is_writer, errors_change
         self._secrets = secrets_of(spec)
-        self._show = compile_shower(spec, tuple(self._secrets.values()))
+        self._hidden = tuple(self._secrets.values())
+        self._show = compile_shower(spec, self._hidden)
         self._folder = Path(tempfile.mkdtemp(prefix=f"{new_name(PREFIX)}-"))
         if os.geteuid() == 0:
             os.chown(self._folder, NOBODY, NOBODY)
@@ -107,7 +106,11 @@ class LiveServer:
 
     def tools(self) -> list[RawTool]:
         """All that the server lists. Raises ServerFailed."""
-        return self._live().tools()
+        try:
+            tools = self._live().tools()
+        except ServerFailed as failure:
+            raise self._ended(failure) from failure
+        return [self._masked_tool(tool) for tool in tools] if self._hidden else tools
 
     def call(self, tool: str, arguments: Mapping[str, JSON]) -> Observation:
         """Raises ServerFailed, after which the copy has ended."""
@@ -129,7 +132,8 @@ class LiveServer:
         for attempt in range(STATE_TRIES):
             contents = self.contents() if any(part.calls is None for part in self.spec.state) else {}
             try:
-                return read_state(self.spec.state, contents, self._read, self._parsed)
+                state = read_state(self.spec.state, contents, self._read, self._parsed)
+                return {path: mask_value(value, self._hidden) for path, value in state.items()} if self._hidden else state
             except ServerSpoke:  # a file may be read while it is being written
                 if attempt == STATE_TRIES - 1:
                     raise
@@ -155,14 +159,14 @@ class LiveServer:
             memory = None if observation.is_error else json.loads(observation.content)["result"]
         return Snapshot(self.seed, self.contents(), memory, self._calls)
 
-    def restore(self, snapshot: Snapshot, way: Restore) -> None:
-        """Goes back to a snapshot of the same spec and seed.
+    def restore(self, snapshot: Snapshot, way: Restore, *, is_forced: bool = False) -> None:
+        """Goes back to a snapshot of the same spec and seed. is_forced: also where no call was made since.
 
         Raises:
             CannotRestore: the server has no way back.
             ServerFailed: it failed on the way.
         """
-        if self._box is not None and self._connection is not None and self._calls == snapshot.calls:
+        if self._box is not None and self._connection is not None and self._calls == snapshot.calls and not is_forced:
             return
         if way == "live" and self._connection is not None:
             write_folder(self._folder, snapshot.contents, self.contents())
@@ -234,10 +238,10 @@ class LiveServer:
                 answer_bytes=limits.answer_mib << 20,
             )
         except ServerFailed as failure:
-            raise type(failure)(mask(str(failure), self._secrets.values())) from None
+            raise type(failure)(mask(str(failure), self._hidden)) from None
         self._connection.on_tick = self._check_size
-        self.instructions = mask(self._connection.instructions, self._secrets.values())
-        self.name = self._connection.server_name
+        self.instructions = mask(self._connection.instructions, self._hidden)
+        self.name = mask(self._connection.server_name, self._hidden)
 
     def _check_size(self) -> None:
         most = self.spec.limits.disk_mib << 20
@@ -261,6 +265,10 @@ class LiveServer:
         except ServerFailed as failure:
             raise self._ended(failure) from failure
 
+    def _masked_tool(self, tool: RawTool) -> RawTool:
+        parameters, output = (mask_value(schema, self._hidden) for schema in (tool.parameters, tool.output))
+        return replace(tool, description=mask(tool.description, self._hidden), parameters=parameters, output=output)
+
     def _live(self) -> Connection:
         if self._connection is None:
             raise CannotRestore(f"{self.spec.live}: the server has ended")
@@ -275,7 +283,7 @@ class LiveServer:
         if self._box is not None:
             with contextlib.suppress(Exception):
                 how = self._box.end()
-        return type(failure)(mask(f"{failure}{f' ({how})' if how else ''}", self._secrets.values()))
+        return type(failure)(mask(f"{failure}{f' ({how})' if how else ''}", self._hidden))
 
     def _filled(self, value: JSON) -> JSON:
         """The value with `{seed}` and `{copy}` replaced."""

@@ -20,6 +20,18 @@ from stdio_server import ToolFailed, serve
 ANSWER_BYTES = 64 << 20
 
 
+class AtHome(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect to another host, which would be sent the headers."""
+
+    def redirect_request(self, request, answer, code, message, headers, url):
+        if urllib.parse.urlsplit(url)[:2] != urllib.parse.urlsplit(request.full_url)[:2]:
+            return None
+        return super().redirect_request(request, answer, code, message, headers, url)
+
+
+OPENER = urllib.request.build_opener(AtHome)
+
+
 def start_api(command, base_url, start_s):
     """Starts the API, and waits until its port answers."""
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr)
@@ -40,7 +52,7 @@ def start_api(command, base_url, start_s):
 def send(base_url, operation, arguments):
     """The JSON value of the answer, or its text. Raises ToolFailed for a status of 400 and above."""
     path, query, body = operation["path"], [], {}
-    headers = {"Accept": "application/json", **json.loads(os.environ.get("HEADRACE_HEADERS", "{}"))}
+    headers = {"Accept": "application/json"}
     for name, value in arguments.items():
         place = operation["places"].get(name, "body")
         if place == "path":
@@ -56,9 +68,10 @@ def send(base_url, operation, arguments):
     if operation["has_body"]:
         data = json.dumps(body["body"] if operation["is_whole_body"] else body).encode()
         headers["Content-Type"] = "application/json"
+    headers.update(json.loads(os.environ.get("HEADRACE_HEADERS", "{}")))
     request = urllib.request.Request(url, data=data, headers=headers, method=operation["method"])
     try:
-        with urllib.request.urlopen(request) as answered:
+        with OPENER.open(request) as answered:
             return parsed(answered.read(ANSWER_BYTES))
     except urllib.error.HTTPError as error:
         told = parsed(error.read(ANSWER_BYTES))

@@ -90,6 +90,15 @@ def test_a_slow_tool_is_called_seldom() -> None:
     assert time.monotonic() - began < 30
 
 
+def test_odd_schemas_are_read_as_far_as_they_say_something() -> None:
+    """No choices, a bound below one, items that may be anything, a parameter called like a keyword, a name that begins with a digit."""
+    measured = measure(odd_spec("odd_schemas"))
+    assert names(measured) == ["choose"]
+    properties = measured.lock.tools[0].parameters["properties"]
+    assert set(properties) == {"none", "small", "any", "definitions", "2fa"}
+    assert "verification" not in measured.lock.uses or measured.lock.tools
+
+
 def test_an_old_version_of_the_protocol_is_refused_in_words() -> None:
     with pytest.raises(BadInput, match="the server speaks a version of MCP that the SDK does not"):
         measure(odd_spec("old"))
@@ -119,13 +128,16 @@ def test_progress_keeps_a_long_call_alive() -> None:
     server.close()
 
 
-def test_a_secret_that_the_server_repeats_is_masked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ODD_KEY", 'hush"hush')
-    server = LiveServer(odd_spec("echo", secrets=["ODD_KEY"]))
-    for tool in ("look", "fail"):
-        content = server.call(tool, {}).content
-        assert "hush" not in content
-        assert "(secret)" in content
+@pytest.mark.parametrize("secret", ['hush"hush', "4711", "schlüssel-des-hauses"])
+def test_a_secret_that_the_server_repeats_is_masked(monkeypatch: pytest.MonkeyPatch, secret: str) -> None:
+    """In texts, structured contents, errors, descriptions and the state; as a text and as a number."""
+    monkeypatch.setenv("ODD_KEY", secret)
+    server = LiveServer(odd_spec("echo", secrets=["ODD_KEY"], state=[{"files": "**"}]))
+    said = [server.call(tool, {}).content for tool in ("look", "say", "fail", "store")]
+    said += [json.dumps(server.state()), *(f"{tool.description} {tool.parameters}" for tool in server.tools() if tool.name == "look")]
+    for text in said:
+        assert secret not in text and json.dumps(secret)[1:-1] not in text
+        assert "(secret)" in text
     server.close()
 
 
@@ -148,9 +160,19 @@ def test_three_hundred_errors_of_a_description_are_told_in_one_line(tmp_path: Pa
     assert len(said) < 600
 
 
+def test_dates_of_a_description_stay_texts(tmp_path: Path) -> None:
+    file = tmp_path / "api.yaml"
+    parameter = "{name: day, in: query, schema: {type: string, example: 2020-01-01}}"
+    file.write_text(f"openapi: 3.1.0\npaths: {{/days: {{get: {{operationId: days, parameters: [{parameter}]}}}}}}\n")
+    assert read_operations(file)["days"]["tool"]["inputSchema"]["properties"]["day"]["example"] == "2020-01-01"
+    assert start_digest(api_spec(file))
+
+
 def test_a_description_with_references_in_circles_and_fans_is_bounded() -> None:
     circle = {"defs": {"a": {"b": {"$ref": "#/defs/a"}}}}
     assert without_references({"$ref": "#/defs/a"}, circle) == {"b": {}}
+    node = {"properties": {"definitions": {"type": "string"}, "next": {"$ref": "#"}}, "definitions": {"x": {}}}
+    assert without_references(node, node)["properties"]["next"]["properties"] == {"definitions": {"type": "string"}, "next": {}}
     fan = {"defs": {f"d{level}": {str(number): {"$ref": f"#/defs/d{level + 1}"} for number in range(10)} for level in range(11)}}
     fan["defs"]["d11"] = {}
     with pytest.raises(ValueError, match=f"more than {MOST_NODES:,} parts"):
@@ -177,7 +199,16 @@ def guarded_api() -> Iterator[tuple[str, list[str]]]:
     got: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            got.append(self.headers.get("Authorization", ""))
+            self.send_error(404)
+
         def do_GET(self) -> None:
+            if self.path == "/away":
+                self.send_response(302)
+                self.send_header("Location", f"http://127.0.0.2:{self.server.server_address[1]}/things")
+                self.end_headers()
+                return
             got.append(self.headers.get("Authorization", ""))
             is_known = got[-1] == "Bearer hush-hush"
             self.send_response(200 if is_known else 401)
@@ -187,27 +218,33 @@ def guarded_api() -> Iterator[tuple[str, list[str]]]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("0.0.0.0", 0), Handler)  # also as 127.0.0.2, which is another host
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}", got
     server.shutdown()
 
 
-def test_headers_with_secrets_reach_an_api_and_no_file(
+def test_headers_with_secrets_reach_an_api_and_no_other_host(
     guarded_api: tuple[str, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, got = guarded_api
     monkeypatch.setenv("SHOP_KEY", "hush-hush")
     file = tmp_path / "api.json"
-    file.write_text(described({"/things": {"get": {"operationId": "list_things"}}}))
+    guessed = {"name": "Authorization", "in": "header", "schema": {"type": "string"}}
+    operations = {"list_things": "/things", "go_away": "/away"}
+    file.write_text(described({path: {"get": {"operationId": name, "parameters": [guessed]}} for name, path in operations.items()}))
     raw: dict[str, Any] = {"live": "shop", "openapi": {"file": str(file), "base_url": url}, "network": True, "secrets": ["SHOP_KEY"]}
     server = LiveServer(parse_live_spec({**raw, "headers": {"Authorization": "Bearer ${SHOP_KEY}"}}, "shop"))
     assert json.loads(server.call("list_things", {}).content) == {"things": 3}
+    assert json.loads(server.call("list_things", {"Authorization": "Bearer mine"}).content) == {"things": 3}
+    assert server.call("go_away", {}).is_error
+    assert got == ["Bearer hush-hush"] * 2
+    assert not any("hush" in (entry.data or b"").decode() for entry in server.contents().values())
     server.close()
     server = LiveServer(parse_live_spec(raw, "shop"))
     assert server.call("list_things", {}).is_error
     server.close()
-    assert got == ["Bearer hush-hush", ""]
+    assert got[2:] == [""]
 
 
 def test_headers_reach_a_server_at_a_url(guarded_api: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,7 +255,8 @@ def test_headers_reach_a_server_at_a_url(guarded_api: tuple[str, list[str]], mon
     with pytest.raises(BadInput, match="the server cannot be used") as refused:
         measure(spec)
     assert "hush" not in str(refused.value)
-    assert set(got) <= {"Bearer hush-hush"}
+    assert got
+    assert set(got) == {"Bearer hush-hush"}
 
 
 # ---- other boxes -------------------------------------------------------------------------------------------------------
