@@ -10,7 +10,7 @@ be the same. What is the same says what the world may be used for.
 | same_state | ... and the same states |
 | reads_write_nothing | no tool that says it only reads changes the state, or what others read |
 | errors_change_nothing | a call that is an error leaves the state as it was |
-| state_is_complete | whatever changes what is read changes the state |
+| state_is_complete | whatever changes what is read, or what the same call returns next, changes the state |
 | nothing_comes_late | a second after the calls, the state is what it was |
 | errors_are_marked | results that read like errors are errors, by the server or by `errors` |
 | snapshot_is_faithful | after a restore, state and observations are those of the snapshot, and the same calls go on as before |
@@ -39,6 +39,7 @@ from storage.records import JSON
 from synth.explore.probing import READ_NAMES, ProbeCall, Prober, Run
 from synth.explore.tool_list import offered_tools
 from synth.worlds.live.copies.copy_errors import ServerFailed
+from synth.worlds.live.copies.live_server import LiveServer
 from synth.worlds.live.live_files import start_digest
 from synth.worlds.live.live_spec import LiveSpec, Restore, Volatile
 from synth.worlds.live.live_state import differences
@@ -88,6 +89,7 @@ class _Measurement(Prober):
     def __init__(self, spec: LiveSpec, rng: random.Random, progress: Progress) -> None:
         super().__init__(spec, rng)
         self.progress = progress
+        self.hidden: list[ProbeCall] = []
         self.checks: list[Check] = []
         self.notes: list[str] = []
 
@@ -189,16 +191,18 @@ class _Measurement(Prober):
         self._check("same_state", not unlike, f"after {first.calls[unlike[0]][0]}: {detail}"[:200] if unlike else "")
 
     def _declare_volatile(self, first: Run, second: Run, differing: Sequence[int]) -> None:
-        """Patterns that make the differing observations equal, tool by tool: the first of a list of usual ones that does."""
+        """Patterns that make the differing observations equal, tool by tool: of the usual ones, each that makes more equal."""
         by_tool: dict[str, list[tuple[str, str]]] = {}
         for at in differing:
             by_tool.setdefault(first.calls[at][0], []).append((first.observations[at].content, second.observations[at].content))
         found: list[Volatile] = []
         for tool, pairs in sorted(by_tool.items()):
+            unequal, masks = pairs, list[Volatile]()
             for what, pattern in _VOLATILE.items():
-                if all(re.sub(pattern, "", one) == re.sub(pattern, "", other) for one, other in pairs):
-                    found.append(Volatile(pattern=pattern, tool=tool, shown=f"({what})"))
-                    break
+                left = [(one, other) for one, other in unequal if re.sub(pattern, "", one) != re.sub(pattern, "", other)]
+                masks += [Volatile(pattern=pattern, tool=tool, shown=f"({what})")] if len(left) < len(unequal) else []
+                unequal = left
+            found += masks if not unequal else []
         if found:
             self.spec = self.spec.model_copy(update={"volatile": (*self.spec.volatile, *found)})
             self.notes.append(f"{', '.join(each.tool for each in found)}: what differs from call to call is masked (`volatile`)")
@@ -290,8 +294,11 @@ class _Measurement(Prober):
             hidden: set[str] = set()
             for tool, arguments in self._invisible(writes):
                 seen = self.repeat(reads, server)
-                if not server.call(tool, json.loads(arguments)).is_error and _differing(seen, self.repeat(reads, server)):
+                told = server.call(tool, json.loads(arguments))
+                is_seen = bool(_differing(seen, self.repeat(reads, server)))
+                if not told.is_error and (is_seen or server.call(tool, json.loads(arguments)) != told):
                     hidden.add(tool)
+                    self.hidden.append((tool, arguments))
             self.repeat(writes, server)
             last = self.state(server)
             time.sleep(LATE_S)
@@ -368,6 +375,8 @@ class _Measurement(Prober):
                 return f"{writes[split:][at[0]][0]} goes on otherwise", times
             if on.changes != further.changes:
                 return "the same calls lead to another state", times
+            if wrong := [tool for tool, arguments in self.hidden if not self._is_undone(server, way, tool, arguments)]:
+                return f"{wrong[0]} goes on otherwise", times
             if not writes and way != "live":
                 began = time.perf_counter()
                 server.restore(start, way, is_forced=True)
@@ -377,6 +386,15 @@ class _Measurement(Prober):
         finally:
             server.close()
         return "", times[1:] or times
+
+    def _is_undone(self, server: LiveServer, way: Restore, tool: str, arguments: str) -> bool:
+        """Whether a call, whose effect the state does not show, is as if it had not been made after a restore."""
+        server.call(tool, json.loads(arguments))
+        snapshot = server.snapshot()
+        told = server.call(tool, json.loads(arguments))
+        server.restore(snapshot, way)
+        again = server.call(tool, json.loads(arguments))
+        return again == told
 
     def _check_copies(self, reads: list[ProbeCall], writes: list[ProbeCall]) -> None:
         self.progress("trying two copies side by side, a hang and a crash")

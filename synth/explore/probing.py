@@ -28,7 +28,7 @@ from synth.worlds.live.loose_json import parse_loosely
 from synth.worlds.live.plans import fill
 
 PER_TOOL, MOST_CALLS = 3, 80
-WRITE_TRIES, WITNESSES, SLOW_S = 30, 2, 2.0
+WRITE_TRIES, WITNESSES, MOST_CHOICES, SLOW_S = 30, 2, 6, 2.0
 READ_NAMES = re.compile(
     r"^(?:get|list|read|search|find|show|describe|query|fetch|look|count|calculate|git_(?:status|log|diff|show|branch))(?![a-z])", re.I
 )
@@ -97,11 +97,21 @@ class Prober:
                 observation = self.call(server, tool.name, arguments, run)
                 if not observation.is_error:
                     records.add(parse_loosely(json.loads(observation.content)), at=f"{tool.name}{round_}")
+        self._probe_choices(server, [tool for tool in ordered if not tool.changes_state or READ_NAMES.match(tool.name)], run)
         self._probe_writes(server, [tool for tool in ordered if tool.changes_state], proposer, run)
         for tool in [tool for tool in ordered if tool.name not in self.slow][:20] if self.spec.has_way_back else ():
             for wrong in _wrong_arguments(tool, run):
                 self.call(server, tool.name, wrong, run)
         return run
+
+    def _probe_choices(self, server: LiveServer, readers: Sequence[LiveTool], run: Run) -> None:
+        """Calls of the reads with the choices of their parameters that were not tried: another choice may be another observation."""
+        for tool in readers:
+            made = [json.loads(arguments) for name, arguments in run.calls if name == tool.name]
+            for name, schema in tool.parameters["properties"].items() if made and tool.name not in self.slow else ():
+                for choice in (schema.get("enum") or ())[:MOST_CHOICES]:
+                    if len(run.calls) < MOST_CALLS and all(arguments.get(name) != choice for arguments in made):
+                        self.call(server, tool.name, {**made[0], name: choice}, run)
 
     def _probe_writes(self, server: LiveServer, writers: Sequence[LiveTool], proposer: Proposer, run: Run) -> None:
         """More calls of the tools that may write, until each has done something; after it, reads that may show it. What failed on the way

@@ -40,7 +40,7 @@ RPC: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "result": {"tools": ROWS}}
         gzip.compress(LINES.encode(), mtime=0),
         json.dumps({"tools": ROWS}).encode(),
         json.dumps({"tools": ROWS}, indent=2).encode(),
-        gzip.compress(json.dumps({"tools": ROWS}, indent=2).encode()),
+        gzip.compress(json.dumps({"tools": ROWS}, indent=2).encode(), mtime=0),
         json.dumps(RPC).encode(),
         b"\n\n" + json.dumps(RPC, indent=1).encode(),
         json.dumps(OPENAI).encode(),

@@ -4,8 +4,10 @@ import json
 import os
 import sys
 import time
+import uuid
 
 ODDITY = sys.argv[1]
+STATE = {"is_on": False}
 PICTURE = "iVBORw0KGgo="
 LEAF = {"type": "object", "properties": {"a": {"type": "string"}}}
 
@@ -46,6 +48,8 @@ TOOLS = {
             required=["small", "any", "definitions", "2fa"],
         )
     ],
+    "choices": [tool("look", {"form": {"enum": ["plain", "rich", "dated", "marked"]}})],
+    "toggles": [tool("look"), tool("toggle")],
     "slow": [tool("look"), tool("ponder")],
 }.get(ODDITY, [tool("touch")])
 
@@ -65,7 +69,11 @@ def listed(cursor):
     return {"tools": TOOLS[first : first + 10], **more}
 
 
-def called(name, token):
+def called(name, token, arguments):
+    if arguments.get("form") == "dated":
+        return {"content": [{"type": "text", "text": f"seen at {time.time():.6f}"}]}
+    if arguments.get("form") == "marked":
+        return {"content": [{"type": "text", "text": f"seen as {uuid.uuid4()}"}]}
     if ODDITY == "changes" and name == "unlock" and len(TOOLS) == 2:
         TOOLS.append(tool("hidden"))
         send({"method": "notifications/tools/list_changed"})
@@ -77,6 +85,9 @@ def called(name, token):
         content = [{"type": "text", "text": "the key is " + key + " and as JSON " + json.dumps({"key": key})}]
         structured = {"structuredContent": {"key": int(key) if key.isdigit() else key}} if name == "look" else {}
         return {"content": content, **structured, "isError": name == "fail"}
+    if name == "toggle":
+        STATE["is_on"] = not STATE["is_on"]
+        return {"content": [{"type": "text", "text": "on" if STATE["is_on"] else "off"}]}
     if ODDITY == "slow" and name == "ponder":
         time.sleep(2.1)
     if name == "wait":
@@ -111,7 +122,7 @@ def main():
         elif method == "tools/list":
             result = listed(params.get("cursor"))
         elif method == "tools/call":
-            result = called(params["name"], (params.get("_meta") or {}).get("progressToken"))
+            result = called(params["name"], (params.get("_meta") or {}).get("progressToken"), params.get("arguments") or {})
         else:
             result = {}
         send({"id": message["id"], "result": result})

@@ -99,6 +99,20 @@ def test_odd_schemas_are_read_as_far_as_they_say_something() -> None:
     assert "verification" not in measured.lock.uses or measured.lock.tools
 
 
+def test_every_choice_of_a_read_is_tried() -> None:
+    """Two of four choices, of a parameter that may be left out, show what varies, each in a form of its own."""
+    measured = measure(odd_spec("choices"))
+    assert {volatile.shown for volatile in measured.spec.volatile} == {"(seconds since 1970)", "(a UUID)"}
+    assert all(check.holds for check in measured.lock.checks if check.name == "same_observations")
+
+
+def test_a_toggle_in_memory_is_no_state_and_only_replay_goes_back() -> None:
+    measured = measure(odd_spec("toggles"))
+    assert {check.name: check.holds for check in measured.lock.checks}["state_is_complete"] is False
+    assert measured.lock.restore == "replay"
+    assert "verification" not in measured.lock.uses
+
+
 def test_an_old_version_of_the_protocol_is_refused_in_words() -> None:
     with pytest.raises(BadInput, match="the server speaks a version of MCP that the SDK does not"):
         measure(odd_spec("old"))
