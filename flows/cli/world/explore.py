@@ -33,9 +33,7 @@ def explore(
     plans: Annotated[int, typer.Option("--plans", metavar="N", min=1, help="Plans to find at most, before those of an engine.")] = 400,
     seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the search.")] = 0,
     engine: Proposer = None,
-    proposed: Annotated[
-        int | None, typer.Option("--proposed", metavar="N", min=0, help="Plans to ask the engine for (default: 40).")
-    ] = None,
+    proposed: Proposed = None,
     store: AnswersStore = None,
     max_tokens: MaxTokens = None,
     max_usd: MaxUsd = None,
@@ -63,9 +61,9 @@ def explore(
         from synth.worlds.live.live_world import make_live_world
 
         if engine is None:
-            named: dict[str, Any] = {"--proposed": proposed, "--store": store, "--max-tokens": max_tokens, "--max-usd": max_usd}
-            named |= {"--usd-per-million": usd_per_million or None, "--dry-run": dry_run or None}
-            _refuse([name for name, value in named.items() if value is not None])
+            _refuse(
+                proposed=proposed, store=store, max_tokens=max_tokens, max_usd=max_usd, usd_per_million=usd_per_million, dry_run=dry_run
+            )
         count = 40 if proposed is None else proposed
         world = _world_to_explore(file, engine)
         bare = make_live_world(world.spec, world.lock.model_copy(update={"intents": ()}))
@@ -86,9 +84,11 @@ def explore(
 # ---- parts -----------------------------------------------------------------------------------------------------------------
 
 
-def _refuse(options: Sequence[str]) -> None:
-    if options:
-        raise BadInput(f"{', '.join(options)}: for --engine; without one, nothing is asked and nothing costs money")
+def _refuse(**options: Any) -> None:
+    """Raises BadInput where one of these options was given."""
+    given = [f"--{name.replace('_', '-')}" for name, value in options.items() if value not in (None, False)]
+    if given:
+        raise BadInput(f"{', '.join(given)}: for --engine; without one, nothing is asked and nothing costs money")
 
 
 def _world_to_explore(file: Path, engine: str | None) -> type[LiveWorld]:
