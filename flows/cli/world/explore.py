@@ -61,9 +61,7 @@ def explore(
         from synth.worlds.live.live_world import make_live_world
 
         if engine is None:
-            _refuse(
-                proposed=proposed, store=store, max_tokens=max_tokens, max_usd=max_usd, usd_per_million=usd_per_million, dry_run=dry_run
-            )
+            _refuse(proposed=proposed, store=store, max_tokens=max_tokens, max_usd=max_usd, dry_run=dry_run)
         count = 40 if proposed is None else proposed
         world = _world_to_explore(file, engine)
         bare = make_live_world(world.spec, world.lock.model_copy(update={"intents": ()}))
@@ -76,8 +74,7 @@ def explore(
         elif dry_run:
             search(lambda explorer: _print_estimate(explorer, count, seed))
         else:
-            budget = Budget(max_tokens, max_usd, usd_per_million or (0.0, 0.0))
-            with open_writer(engine, file.parent, store, budget) as model:
+            with open_writer(engine, file.parent, store, Budget(max_tokens, max_usd, usd_per_million or (0.0, 0.0))) as model:
                 _explore_with(model, file, world, search, count, seed)
 
 

@@ -20,8 +20,9 @@ from synth.sandbox.docker import IMAGE
 from synth.worlds.live.copies.copy_errors import ServerHung
 from synth.worlds.live.copies.live_server import LiveServer
 from synth.worlds.live.json_references import MOST_NODES, without_references
-from synth.worlds.live.live_files import start_digest
+from synth.worlds.live.live_files import TRUST, live_world_of_source, start_digest
 from synth.worlds.live.live_spec import LiveSpec, parse_live_spec
+from synth.worlds.live.lock import LiveTool, Lock
 from synth.worlds.live.openapi import read_operations
 from tests.synth.live_servers.specs import HERE, NEEDS_BOX, api_spec, notes_spec
 
@@ -29,7 +30,8 @@ pytestmark = NEEDS_BOX
 
 
 def odd_spec(oddity: str, **changed: object) -> LiveSpec:
-    return parse_live_spec({"live": "odd", "command": [sys.executable, str(HERE / "odd_server.py"), oddity], **changed}, "odd")
+    raw = {"live": "odd", "command": [sys.executable, str(HERE / "odd_server.py"), oddity], **changed}
+    return parse_live_spec(raw, "odd")
 
 
 def names(measured: Measured) -> list[str]:
@@ -271,6 +273,26 @@ def test_headers_reach_a_server_at_a_url(guarded_api: tuple[str, list[str]], mon
     assert "hush" not in str(refused.value)
     assert got
     assert set(got) == {"Bearer hush-hush"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"command": [], "url": "http://127.0.0.1:9/mcp"}, "a server elsewhere"),
+        ({"network": True}, "network"),
+        ({"isolation": "none"}, "isolation: none"),
+        ({"secrets": ["ODD_KEY"]}, "secrets"),
+    ],
+)
+def test_a_world_of_a_store_gets_nothing_without_trust(changed: dict[str, object], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = odd_spec("plain", **changed)
+    lock = Lock(spec=spec.id, tools=(LiveTool(name="touch", description="", parameters={}, changes_state=True),), restore="none")
+    source = {"live": spec.model_dump(mode="json", by_alias=True, exclude_defaults=True), "lock": lock.model_dump(mode="json")}
+    monkeypatch.delenv(TRUST, raising=False)
+    with pytest.raises(BadInput, match=f"wants {said}; set HEADRACE_TRUST_STORES=1"):
+        live_world_of_source(source, "the store")
+    monkeypatch.setenv(TRUST, "1")
+    assert live_world_of_source(source, "the store").spec == spec
 
 
 # ---- other boxes -------------------------------------------------------------------------------------------------------
