@@ -73,16 +73,16 @@ def held_out_questions(suites: Sequence[Literal["bfcl"] | SuiteName] | None) -> 
     Raises:
         BadInput: a suite that is named is not installed. SuiteFailure: its program failed.
     """
-    questions, missing = dict[str, list[str]](), dict[str, str]()
+    questions, missing = dict[str, list[str]](), dict[str, list[str]]()
     for suite in SUITES if suites is None else suites:
         try:
             questions[suite] = questions_of(suite)
         except (BadInput, SuiteFailure) as problem:
             if suites is not None:
                 raise
-            missing[suite] = "not installed (`make suites`)" if isinstance(problem, BadInput) else str(problem)
+            missing.setdefault("not installed (`make suites`)" if isinstance(problem, BadInput) else str(problem), []).append(suite)
     if missing:
-        told = "; ".join(f"{suite}: {why}" for suite, why in missing.items())
+        told = "; ".join(f"{', '.join(names)}: {why}" for why, names in missing.items())
         warnings.warn(f"no release is compared with {told}", stacklevel=2)
     return questions
 

@@ -12,7 +12,7 @@ from storage.releases.lineage_graph import origins
 from storage.releases.release import ReleaseItem, make_release
 from storage.store import Store
 from synth.engines.encoder import encode
-from synth.suites.child import is_installed
+from synth.suites.child import SuiteFailure, is_installed
 from synth.suites.suite_questions import suite_questions
 from tests.storage.conftest import build_sample
 from train.config import CascadeConfig
@@ -81,6 +81,16 @@ def test_without_names_all_suites_that_are_installed_are_held_out_and_one_line_n
     with pytest.warns(UserWarning, match=r"no release is compared with tau2-retail, tau2-airline, agentdojo: not installed") as said:
         assert held_out_questions(None) == {"bfcl": FOREIGN}
     assert len(said) == 1
+
+    def failing_questions_of(suite: str) -> list[str]:
+        if suite == "agentdojo":
+            raise SuiteFailure("its program ended with exit code 1")
+        return questions_of(suite)
+
+    monkeypatch.setattr(overlap, "questions_of", failing_questions_of)
+    with pytest.warns(UserWarning, match=r"tau2-retail, tau2-airline: not installed \(`make suites`\); agentdojo: its program ended"):
+        assert set(held_out_questions(None)) == {"bfcl"}
+    monkeypatch.setattr(overlap, "questions_of", questions_of)
     with pytest.raises(BadInput, match="suite agentdojo is not here"):
         held_out_questions(["bfcl", "agentdojo"])
     assert held_out_questions([]) == {}
