@@ -78,7 +78,7 @@ def request_for_plan(explorer: Explorer, rng: random.Random) -> ChatRequest:
     tools = sorted(explorer.tools, key=lambda tool: tool.name)
     wanted = rng.choice(tools)
     shown = sorted({wanted.name, *(tool.name for tool in rng.sample(tools, min(MOST_TOOLS - 1, len(tools))))})
-    reads = rng.sample(list(explorer.reads), min(EXAMPLES, len(explorer.reads)))
+    reads = rng.sample(explorer.reads, min(EXAMPLES, len(explorer.reads)))
     messages = prompt(PROMPT).messages(
         about=explorer.about,
         tools=[
@@ -87,7 +87,7 @@ def request_for_plan(explorer: Explorer, rng: random.Random) -> ChatRequest:
             if tool.name in shown
         ],
         examples=[(call, canonical_json(result)[:EXAMPLE_CHARACTERS]) for call, result in reads],
-        told=rng.sample(list(explorer.kinds), min(MOST_TOLD, len(explorer.kinds))),
+        told=rng.sample(explorer.kinds, min(MOST_TOLD, len(explorer.kinds))),
         length=rng.choice(_LENGTHS),
         tool=wanted.name,
     )

@@ -118,6 +118,7 @@ def _explore_with(
         except HeadraceError as error:
             stopped.append(error)
             return
+        print_text(f"{written.cost.prompt_tokens:,} tokens read, {written.cost.completion_tokens:,} written for these")
         for problem in written.problems[:3]:
             print_text(f"  refused: {problem[:160]}")
 
@@ -182,10 +183,6 @@ def _print_estimate(explorer: Explorer, count: int, seed: int) -> None:
     least, most = count * (prompt + 300), count * (REPAIRS + 1) * (prompt + MAX_TOKENS)
     print_text(f"{count} plans         {least:,} tokens if every first answer is kept, at most {most:,}")
     print_text("and some 600 tokens for the rewording of each kind; nothing was asked and nothing was written")
-
-
-def _show_reworded(done: int, of: int) -> None:
-    print_text(f"{done} of {of} requests reworded ...")
 
 
 def _show_progress() -> Any:

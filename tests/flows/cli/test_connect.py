@@ -93,6 +93,7 @@ def test_an_engine_proposes_plans_and_rewords_requests(
         code, said = call("worlds", "explore", str(file), *options, "--store", str(tmp_path / "answers"))
     assert code == 0, said
     assert "1 plans proposed, 1 admitted" in said
+    assert "tokens read" in said
     intents = live_world_of_file(file).lock.intents
     (proposed,) = [intent for intent in intents if intent.says[0].startswith("The note about the {")]
     assert proposed.says[1] == f"Listen: {proposed.says[0]}"
