@@ -4,7 +4,6 @@ client      `client.py`: calls per CPU-second, alone and compared with other lib
 faults      `faults.py`: answers that are lost or paid twice when server or client fail, and when a budget is spent
 vllm        `vllm_server.py`: a real vLLM server with a tiny model that was trained on a few calls
 roles       `roles.py`: quality of simulated users and judges
-experiment  `diversity.py`: whether steering for diversity beats more of the same, at equal tokens
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 import sys
 
 from benchmarks.harness import Section, run_sections
-from benchmarks.synthesis_sections import client, diversity, faults, roles, vllm_server
+from benchmarks.synthesis_sections import client, faults, roles, vllm_server
 
 
 def sections() -> list[Section]:
@@ -21,7 +20,6 @@ def sections() -> list[Section]:
         *faults.sections(),
         *vllm_server.sections(),
         *roles.sections(),
-        *diversity.sections(),
     ]
 
 

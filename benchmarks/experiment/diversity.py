@@ -1,262 +1,213 @@
-"""Does diversity beat quantity? Arms that differ in how their conversations were come by, at equal tokens and with the same teacher.
+"""E1: does the way in which conversations are chosen matter, at equal tokens of data, the same teacher and equal tokens of training?
 
-One idea: every arm's conversations train the same tiny policy for the same number of tokens, and all policies are measured on the same
-tasks of domains that no arm has seen. Sizes give curves with a ceiling, seeds and tasks give intervals; a policy trained on the held-out
-domains says whether the tasks can be learnt at all, and a control with shuffled answers that nothing comes of nothing (definition P12).
-Every pool, base policy and training is a file in a folder that is named by the configuration and by the code that decides what they are
-(`home_of`); a killed experiment, called again, makes what is missing.
-
-What it does not do: claim anything without power (`result.py`), or draw on a terminal.
+Arms differ in how their conversations were chosen. Every arm trains the same base policy of a seed, and is measured on the same held-out
+conversations of domains that no arm has seen (`held_out.py`). Each comparison is made at two learning rates, and counts by the worse.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import math
-import multiprocessing
-import os
-import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, TypeVar
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Literal, get_args
 
-from benchmarks.experiment.arms import prompts_of
-from benchmarks.experiment.base import make_base, practice, practice_worlds
-from benchmarks.experiment.cells import Job, Trained, held_out_tasks, power_tasks, read_cell, run_cell
-from benchmarks.experiment.code_tasks import draw_code_tasks
-from benchmarks.experiment.config import POOL_OF, Arm, DiversityExperimentConfig, PoolName
-from benchmarks.experiment.domains import DomainSeeds, choose_domains, domains_of
-from benchmarks.experiment.pools import PoolJob, make_pool, read_pool
-from benchmarks.experiment.result import ExperimentResult, as_json, summarise
-from storage.files import replace_atomically
-from storage.records import content_id
-from synth.blueprints import planner
-from synth.roles import simulate
-from synth.run import controller
-from synth.tasks.solver import expert_messages
-from synth.worlds import WORLDS
-from train import tiny
-from train.child_process import start_worker
+import numpy as np
+from numpy.typing import NDArray
 
-_READERS = frozenset({"result.py", "curves.py", "show.py", "__main__.py"})
-"""Modules of the experiment that only read what there is."""
-Progress = Callable[[str, int, int], None]
-_SPARE = 1.15
-"""Conversations of a pool beyond those that arms look at: some are too long."""
-_TOKENS_PER_S, _MEASURING_S, _BASE_S, _TALKS_PER_S = 14_000, 12.0, 30.0, 80
-_JobT = TypeVar("_JobT")
+from benchmarks.experiment.cells import Cells, Result, pack, unpack
+from benchmarks.experiment.conversations import Conversation, PoolName, make_pool
+from benchmarks.experiment.ground import base_of, ground_of
+from benchmarks.experiment.held_out import EACH, STRATA, measure
+from benchmarks.experiment.learned import best_shares, draw_by_source
+from benchmarks.experiment.practice import with_replay
+from storage.records import Message
+from synth.blueprints.token_coverage import Coverage, CoverageWeights, estimated_tokens, features
+from train.measure.evaluate import Estimate, bootstrap
+from train.proxy.token_training import Example, TokenTraining, encode, train
 
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a run would do. minutes: estimated, on `processes` idle cores."""
-
-    cells: tuple[tuple[Arm, int, int], ...]
-    talks: int
-    minutes: float
+Floats = NDArray[np.float64]
+Arm = Literal["random", "even", "quantity", "controller", "evolved", "coverage", "learned", "shuffled"]
+POOL_OF: Mapping[Arm, PoolName] = {
+    "random": "random",
+    "even": "even",
+    "quantity": "even",
+    "controller": "controller",
+    "evolved": "evolved",
+    "coverage": "evolved",
+    "learned": "evolved",
+    "shuffled": "evolved",
+}
+CANDIDATES = 5
+"""Blueprints that coverage chooses from, as a multiple of what it keeps."""
+UNIT_TOKENS = 210
+"""Tokens of a conversation, by which sizes become budgets: the mean of the pool `even`."""
+SEEDS, SIZE_SEEDS = (0, 1, 2, 3, 4, 5), (0, 1, 2)
+MAIN_SIZE = 500
+ARMS: tuple[Arm, ...] = get_args(Arm)
+CURVE_ARMS: tuple[Arm, ...] = ("random", "even", "controller", "coverage")
+TRAINING_TOKENS: Mapping[int, int] = {250: 400_000, 500: 600_000, 1_000: 900_000}
+"""Tokens that are read by size, half of them of the base's practice."""
+RATES = (2e-3, 4e-3)
 
 
-def plan(config: DiversityExperimentConfig) -> Plan:
-    """Arms x sizes x seeds, conversations to be made, and about how long all of it takes."""
-    talks = sum(size for _, size in _pool_sizes(config)) * len(config.seeds)
-    trainings = len(config.cells()) + 1
-    read = sum(config.tokens_at(size) for _, size, _ in config.cells()) + config.learning.tokens
-    work_s = talks / _TALKS_PER_S + len(config.seeds) * (config.base.tokens / _TOKENS_PER_S + _BASE_S)
-    work_s += read / _TOKENS_PER_S + trainings * _MEASURING_S
-    return Plan(tuple(config.cells()), talks, work_s / config.processes / 60 + 1)
+@dataclass(frozen=True)
+class ArmCell:
+    """A training of E1.
 
-
-def home_of(folder: Path, config: DiversityExperimentConfig) -> Path:
-    """The experiment's folder, named by its configuration and by the code that decides what is in it: the modules of the experiment that
-    make something, the controller and its selection, and the versions of the planner and of the simulation.
-
-    What these build on (generated domains, the solver, the tiny policy's shape) is not in the name.
+    size: conversations' worth of data. rate: peak learning rate. weights: of coverage. shares: of the arm `learned`.
     """
-    makers = sorted(path for path in Path(__file__).parent.glob("*.py") if path.name not in _READERS)
-    files = [*makers, Path(controller.__file__)]
-    code = [[f"{path.parent.name}/{path.name}", hashlib.sha256(path.read_bytes()).hexdigest()] for path in files]
-    return folder / f"diversity-{content_id('experiment', config.model_dump(mode='json'), code, planner.VERSION, simulate.VERSION)[11:]}"
 
-
-def run_experiment(
-    folder: Path, config: DiversityExperimentConfig, *, minutes: float | None = None, progress: Progress | None = None
-) -> tuple[ExperimentResult, Path]:
-    """Runs the experiment, or what is left of it; the result, and the folder that has `results.json`, `table.md` and `curves.html`.
-
-    folder: of all experiments; this one's is `home_of`.
-    minutes: after so many no further training is begun; what there is then is summarised, and the next call goes on.
-
-    Raises:
-        HeadraceError: the themes do not give the domains or the tasks that the configuration asks for.
-    """
-    home = home_of(folder, config)
-    home.mkdir(parents=True, exist_ok=True)
-    return _Run(home, config, minutes, progress or (lambda label, done, total: None)).result(), home
-
-
-class _Run:
-    def __init__(self, home: Path, config: DiversityExperimentConfig, minutes: float | None, progress: Progress) -> None:
-        self.home, self.config, self.progress = home, config, progress
-        self.begun = time.monotonic()
-        self.deadline = math.inf if minutes is None else self.begun + 60 * minutes
-        self.before_s = float(json.loads((home / "elapsed.json").read_text())) if (home / "elapsed.json").exists() else 0.0
-
-    def result(self) -> ExperimentResult:
-        self.domains = self._domains()
-        with _workers(self.config.processes) as workers:
-            self.pools = self._pools(workers)
-            self.bases = self._bases(workers)
-            cells = [read_cell(path) for path in self._cells(workers)]
-        result = summarise(cells, self.config, minutes=self._clock() / 60)
-        self._write(result)
-        return result
-
-    def _domains(self) -> DomainSeeds:
-        path = self.home / "domains.json"
-        if not path.exists():
-            self.progress("domains", 0, 0)
-            _write_json(path, asdict(choose_domains(self.config.domains)))
-        return DomainSeeds(**{name: tuple(seeds) for name, seeds in json.loads(path.read_text()).items()})
-
-    def _pools(self, workers: ProcessPoolExecutor) -> dict[int, tuple[tuple[str, Path], ...]]:
-        """By seed, the files of its pools."""
-        jobs = [
-            PoolJob(name, size, seed, self.config, self.domains, self.home / "pools")
-            for seed in self.config.seeds
-            for name, size in _pool_sizes(self.config)
-        ]
-        self._all(workers, make_pool, jobs, [job.path for job in jobs], "pools of conversations")
-        return {seed: tuple((job.name, job.path) for job in jobs if job.seed == seed) for seed in self.config.seeds}
-
-    def _bases(self, workers: ProcessPoolExecutor) -> dict[int, Path]:
-        """By seed, the model folder that all arms of it start from."""
-        folders = {seed: self.home / "bases" / str(seed) for seed in self.config.seeds}
-        missing = [_BaseJob(self.config, seed, folder, self.home / "texts.json") for seed, folder in folders.items() if not folder.exists()]
-        if missing:
-            _write_json(self.home / "texts.json", self._texts())
-        self._all(workers, _base, missing, [job.folder for job in missing], "base policies")
-        return folders
-
-    def _texts(self) -> list[str]:
-        """Everything that a policy may have to read or write: the vocabulary is that of all arms and seeds.
-
-        But for the pool `even`, whose words are those of the others: of its numbers, one that no other pool says is read digit by digit.
-        """
-        domains = domains_of(self.domains)
-        pools = [read_pool(path) for files in self.pools.values() for name, path in files if name != "even"]
-        tasks = [*held_out_tasks(self.config, self.domains), *power_tasks(self.config, self.domains, self.config.seeds[0])]
-        conversations = [
-            *(messages for pool in pools for messages in prompts_of(pool, self.config)),
-            *(expert_messages(WORLDS[task.world], task) for task in tasks),
-            *(messages for seed in self.config.seeds for messages in practice(self.config, seed)),
-            *(task.conversation() for task in draw_code_tasks(200, "words")),
-        ]
-        worlds = [*domains.training, *domains.held_out, *practice_worlds(self.config)]
-        texts = {tiny.render(messages) for messages in conversations} | set(tiny.vocabulary_texts(worlds, ["en"]))
-        return sorted(texts | {str(number) for number in range(1000)})
-
-    def _cells(self, workers: ProcessPoolExecutor) -> list[Path]:
-        """The files of all trainings that were done in time; the checks come first."""
-        first = self.config.seeds[0]
-        places: list[tuple[Trained, int, int]] = [
-            ("power", 0, first),
-            *(("base", 0, seed) for seed in self.config.seeds),
-            *self.config.cells(),
-        ]
-        jobs = [
-            Job(
-                arm,
-                size,
-                seed,
-                self.config,
-                self.domains,
-                self.pools[seed],
-                self.bases[seed],
-                self.home / "cells" / f"{arm}-{size}-{seed}.json",
-            )
-            for arm, size, seed in places
-        ]
-        self._all(workers, run_cell, jobs, [job.out for job in jobs], "trainings", stops=True)
-        return [job.out for job in jobs if job.out.exists()]
-
-    def _all(
-        self,
-        workers: ProcessPoolExecutor,
-        work: Callable[[_JobT], Path],
-        jobs: Sequence[_JobT],
-        outs: Sequence[Path],
-        label: str,
-        *,
-        stops: bool = False,
-    ) -> None:
-        """Has all jobs done whose file is missing, `processes` at once; with `stops`, begins none after the deadline."""
-        waiting = deque(job for job, out in zip(jobs, outs, strict=True) if not out.exists())
-        done, running = len(jobs) - len(waiting), set[Future[Path]]()
-        self.progress(label, done, len(jobs))
-        while waiting or running:
-            while waiting and len(running) < self.config.processes and not (stops and time.monotonic() > self.deadline):
-                running.add(workers.submit(work, waiting.popleft()))
-            if not running:
-                return
-            ended, running = wait(running, return_when=FIRST_COMPLETED)
-            for future in ended:
-                future.result()
-            done += len(ended)
-            _write_json(self.home / "elapsed.json", self._clock())
-            self.progress(label, done, len(jobs))
-
-    def _clock(self) -> float:
-        """Seconds of all calls together."""
-        return self.before_s + time.monotonic() - self.begun
-
-    def _write(self, result: ExperimentResult) -> None:
-        from benchmarks.experiment.show import curves_page, table
-
-        _write_json(self.home / "results.json", as_json(result))
-        replace_atomically(self.home / "table.md", lambda draft: draft.write_text(table(result)) and None)
-        replace_atomically(self.home / "curves.html", lambda draft: draft.write_text(curves_page(result)) and None)
-
-
-def _pool_sizes(config: DiversityExperimentConfig) -> list[tuple[PoolName, int]]:
-    """Pools and the conversations that each must have for the largest size of its arms."""
-    sizes: dict[PoolName, int] = {"native": max(config.sizes)}
-    for arm, size, _ in config.cells():
-        sizes[POOL_OF[arm]] = max(size, sizes.get(POOL_OF[arm], 0))
-    return [(name, math.ceil(_SPARE * config.oversample * size)) for name, size in sizes.items()]
-
-
-@dataclass(frozen=True, slots=True)
-class _BaseJob:
-    config: DiversityExperimentConfig
+    arm: Arm
+    size: int
+    rate: float
     seed: int
-    folder: Path
-    texts: Path
+    weights: tuple[float, float, float] = (1.0, 0.4, 1.0)
+    shares: tuple[float, ...] = ()
 
 
-def _base(job: _BaseJob) -> Path:
-    tokenizer = tiny.build_tokenizer(json.loads(job.texts.read_text()), splits_names=True)
-    draft = job.folder.with_name(f".{job.folder.name}.new")
-    make_base(tokenizer, job.config, job.seed, draft)
-    draft.rename(job.folder)
-    return job.folder
+def run(cell: ArmCell) -> Result:
+    """Trains a cell's policy and measures it on the held-out set."""
+    from transformers import AutoModelForCausalLM
+
+    ground = ground_of(cell.seed)
+    tokenizer = ground.tokenizer()
+    model = AutoModelForCausalLM.from_pretrained(ground.base(cell.seed))
+    examples = examples_of(cell)
+    training = TokenTraining(tokens=TRAINING_TOKENS[cell.size], learning_rate=cell.rate)
+    losses = train(model, with_replay(tokenizer, base_of(cell.seed), examples), training, seed=cell.seed)
+    return measured(model, tokenizer, cell.seed) | {
+        "conversations": len(examples),
+        "tokens": sum(example.tokens for example in examples),
+        "loss": float(np.mean(losses[-20:])),
+    }
 
 
-@contextmanager
-def _workers(count: int) -> Iterator[ProcessPoolExecutor]:
-    """Fresh processes of one thread each."""
-    os.environ.update({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"})
-    context = multiprocessing.get_context("spawn")
-    workers = ProcessPoolExecutor(count, mp_context=context, initializer=start_worker, initargs=(os.getpid(),))
-    try:
-        yield workers
-    finally:
-        workers.shutdown(wait=False, cancel_futures=True)
+def measured(model: object, tokenizer: object, seed: int) -> Result:
+    """Success on the held-out set, at temperatures 0 and 1, packed, and their means over strata."""
+    held_out = ground_of(seed).held_out
+    strata = np.array([one.stratum for one in held_out])
+    result: Result = {}
+    for name, temperature in (("greedy", 0.0), ("sampled", 1.0)):
+        bits = np.array(measure(model, tokenizer, held_out, temperature=temperature, seed=seed))
+        result |= {name: pack(bits), f"{name}_mean": float(np.mean([bits[strata == one].mean() for one in dict.fromkeys(strata)]))}
+    return result
 
 
-def _write_json(path: Path, value: Any) -> None:
-    replace_atomically(path, lambda draft: draft.write_text(json.dumps(value, indent=1)) and None)
+def examples_of(cell: ArmCell) -> list[Example]:
+    """What an arm trains on: conversations in the order of its choice, up to the budget."""
+    pool, pool_examples = _pool(POOL_OF[cell.arm], cell.size, cell.seed)
+    tokens = [example.tokens for example in pool_examples]
+    budget = UNIT_TOKENS * cell.size * (2 if cell.arm == "quantity" else 1)
+    order: Sequence[int] = range(len(pool))
+    if cell.arm == "learned":
+        return [pool_examples[at] for at in draw_by_source(pool, tokens, cell.shares, budget, cell.seed)]
+    if cell.arm in ("coverage", "shuffled"):
+        offered = range(_offered(tokens, CANDIDATES * budget))
+        candidates = [(features(pool[at].blueprint), estimated_tokens(pool[at].blueprint)) for at in offered]
+        order = Coverage(CoverageWeights(*cell.weights)).choose(candidates, float("inf"), most=4 * cell.size)
+    chosen = _within(order, tokens, budget)
+    if cell.arm == "shuffled":
+        conversations = shuffled([pool[at].messages for at in chosen], cell.seed)
+        return encode(ground_of(cell.seed).tokenizer(), conversations)
+    return [pool_examples[at] for at in chosen]
+
+
+def _offered(tokens: Sequence[int], budget: float) -> int:
+    """How many conversations of a pool fit a budget."""
+    return int(np.searchsorted(np.cumsum(tokens), budget, side="right"))
+
+
+def _within(order: Sequence[int], tokens: Sequence[int], budget: float) -> list[int]:
+    """Positions in this order until the budget is used up; one that does not fit any more is passed over."""
+    chosen, left = list[int](), budget
+    for position in order:
+        if tokens[position] <= left:
+            chosen.append(position)
+            left -= tokens[position]
+    return chosen
+
+
+@lru_cache(maxsize=4)
+def _pool(name: PoolName, size: int, seed: int) -> tuple[list[Conversation], list[Example]]:
+    """The conversations of a pool that fit the policy's window, and their tokens."""
+    ground = ground_of(seed)
+    pool = make_pool(
+        name,
+        ground.domains.training,
+        int(1.1 * size * (2 if name == "even" else CANDIDATES if name == "evolved" else 1)),
+        seed,
+        ground.folder,
+    )
+    examples = encode(ground.tokenizer(), [one.messages for one in pool])
+    fits = [at for at, example in enumerate(examples) if example.tokens <= 640]
+    return [pool[at] for at in fits], [examples[at] for at in fits]
+
+
+def shuffled(conversations: Sequence[Sequence[Message]], seed: int) -> list[tuple[Message, ...]]:
+    """The control: each message of the assistant is replaced by one drawn from all, without replacement."""
+    rng = random.Random(f"shuffled/{seed}")
+    written = [message for messages in conversations for message in messages if message.role == "assistant"]
+    rng.shuffle(written)
+    deal = iter(written)
+    return [tuple(next(deal) if message.role == "assistant" else message for message in messages) for messages in conversations]
+
+
+# ---- figures --------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """An arm less another, on the same seeds and tasks. by_stratum: mean differences."""
+
+    estimate: Estimate
+    by_stratum: Mapping[str, float]
+
+    @property
+    def standard_error(self) -> float:
+        return (self.estimate.high - self.estimate.low) / (2 * 1.96)
+
+
+def main_cells(cells: Cells) -> list[ArmCell]:
+    """Arms at the main size, at both rates."""
+    return [arm_cell(cells, arm, rate, seed) for seed in SEEDS for arm in ARMS for rate in RATES]
+
+
+def arm_cell(cells: Cells, arm: Arm, rate: float, seed: int) -> ArmCell:
+    return ArmCell(arm, MAIN_SIZE, rate, seed, shares=best_shares(cells) if arm == "learned" else ())
+
+
+def size_cells() -> list[ArmCell]:
+    """The arms of the curve at the other sizes, at the first rate."""
+    sizes = [size for size in TRAINING_TOKENS if size != MAIN_SIZE]
+    return [ArmCell(arm, size, RATES[0], seed) for seed in SIZE_SEEDS for size in sizes for arm in CURVE_ARMS]
+
+
+def difference(cells: Cells, of: ArmCell, to: ArmCell, seeds: Sequence[int], decoding: str = "greedy") -> Comparison:
+    """`of` less `to`; the seeds of the two cells are replaced by `seeds`."""
+    pairs = [(success(cells, replace(of, seed=seed), decoding), success(cells, replace(to, seed=seed), decoding)) for seed in seeds]
+    differences = [one - other for one, other in pairs]
+    strata = strata_of(seeds[0])
+    mean = np.mean(differences, axis=0)
+    return Comparison(bootstrap(differences), {stratum: float(mean[strata == stratum].mean()) for stratum in STRATA})
+
+
+def worse(cells: Cells, arm: Arm, other: Arm, decoding: str = "greedy") -> Comparison:
+    """The comparison of two arms at the main size, at the learning rate at which it is lower."""
+    found = [difference(cells, arm_cell(cells, arm, rate, 0), arm_cell(cells, other, rate, 0), SEEDS, decoding) for rate in RATES]
+    return min(found, key=lambda one: one.estimate.mean)
+
+
+def difference_to_base(cells: Cells, cell: ArmCell, bases: Sequence[Any]) -> Estimate:
+    """An arm less the base policies of its seeds."""
+    return bootstrap([success(cells, replace(cell, seed=base.seed)) - success(cells, base) for base in bases])
+
+
+def success(cells: Cells, cell: Any, decoding: str = "greedy") -> Floats:
+    """Success by held-out task, 0 or 1. All strata have as many tasks, so the mean is that over strata."""
+    return unpack(cells[cell][decoding], len(STRATA) * EACH)
+
+
+@lru_cache(maxsize=2)
+def strata_of(seed: int) -> NDArray[np.str_]:
+    return np.array([one.stratum for one in ground_of(seed).held_out])

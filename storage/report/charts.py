@@ -144,6 +144,28 @@ def ladder_chart(ladder: pl.DataFrame) -> go.Figure:
     return apply_style(figure, 380)
 
 
+def gain_chart(rows: Sequence[tuple[str, float, float, float]], unit: str) -> go.Figure:
+    """Gains with 95 % intervals, the largest on top. rows: name, gain, low, high. unit: title of the axis."""
+    ordered = sorted(rows, key=lambda row: row[1])
+    figure = go.Figure(
+        go.Scatter(
+            x=[gain for _, gain, _, _ in ordered],
+            y=[plain(name) for name, *_ in ordered],
+            mode="markers",
+            marker={"color": _ACCENT, "size": 9},
+            error_x={
+                "type": "data",
+                "array": [high - gain for _, gain, _, high in ordered],
+                "arrayminus": [gain - low for _, gain, low, _ in ordered],
+                "color": _ACCENT,
+            },
+        )
+    )
+    figure.add_vline(x=0, line={"color": _INK, "dash": "dot"})
+    figure.update_xaxes(title=unit)
+    return apply_style(figure, 120 + 28 * len(ordered))
+
+
 def learning_chart(metrics: pl.DataFrame, names: Sequence[str]) -> go.Figure:
     """Metrics of a training stage step by step: the values, pale, and their moving mean over a twenty-fifth of all steps. Columns: step,
     and `names`; rows in order. Of many steps, evenly spaced ones are drawn."""

@@ -148,10 +148,11 @@ class Planner:
         """The greatest factor of the template's intents."""
         return max((self.factors.get((template.world.name, goal.intent), 1.0) for goal in template.goals), default=1.0)
 
-    def draw_unsteered(self, cluster: Cluster, rng: random.Random, *, domain: str | None = None) -> Blueprint:
-        """A blueprint without a cell: for calibration, and as the control for steering.
+    def draw_unsteered(self, cluster: Cluster, rng: random.Random, *, domain: str | None = None, evolved_share: float = 0.0) -> Blueprint:
+        """A blueprint without a cell: for calibration, as a candidate of coverage, and as the control for steering.
 
         domain: domain of its first goal; None for any that the cluster serves.
+        evolved_share: share of templates that an operator changes.
 
         Raises:
             PlanFailed: as `propose`.
@@ -159,7 +160,12 @@ class Planner:
         offer, last = self.offer(cluster), PlanFailed("no_recipe")
         for _ in range(MOST_DRAFTS):
             try:
-                return self.draft(self._draw_template(intent_pool(offer.world, offer.tools), rng, domain), offer, rng)
+                pool = intent_pool(offer.world, offer.tools)
+                template = self._draw_template(pool, rng, domain)
+                if evolved_share and rng.random() < evolved_share:
+                    changed = evolve(template, pool, rng)
+                    template = changed if self._may_use(changed) else template
+                return self.draft(template, offer, rng)
             except PlanFailed as failed:
                 last = failed
         raise last

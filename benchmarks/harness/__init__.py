@@ -27,7 +27,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 BUDGET_S = 75 * 60
 PACKAGES = ("polars", "duckdb", "datasketch", "numba", "prefect", "torch", "transformers", "trl")
 

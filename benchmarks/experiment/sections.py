@@ -1,0 +1,97 @@
+"""The sections of `make bench evidence`. Their trainings are cells (`cells.py`), so what a killed or timed-out call has done is kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from benchmarks.experiment import diversity, learned
+from benchmarks.experiment.cells import WORK, Cells, Result, work
+from benchmarks.experiment.diversity import MAIN_SIZE, RATES, SEEDS, SIZE_SEEDS, Arm, ArmCell
+from benchmarks.experiment.ground import SETTING_SEED, ground_of
+from benchmarks.experiment.held_out import EACH, STRATA
+from benchmarks.harness import Deadline, Figures, Section
+
+_INTERVAL = ("", "_lo95", "_hi95")
+_COMPARED: tuple[Arm, ...] = ("controller", "quantity", "learned", "random", "evolved")
+DIVERSITY_KEYS = (
+    "base_act",
+    "strata_min_n",
+    "power_detectable",
+    *(f"coverage_minus_even{end}" for end in (*_INTERVAL, "_sampled", "_sampled_lo95")),
+    "coverage_worst_stratum",
+    "shuffled_hi95",
+    *(f"{arm}_minus_even{end}" for arm in _COMPARED for end in _INTERVAL),
+    *(f"{arm}_{size}" for size in diversity.TRAINING_TOKENS for arm in diversity.CURVE_ARMS),
+)
+
+
+def sections() -> list[Section]:
+    return [Section("diversity", DIVERSITY_KEYS, measure_diversity, minutes=1)]
+
+
+@dataclass(frozen=True)
+class BaseCell:
+    """The base policy of a seed, as it is."""
+
+    seed: int
+
+
+def run_base(cell: BaseCell) -> Result:
+    from transformers import AutoModelForCausalLM
+
+    ground = ground_of(cell.seed)
+    return diversity.measured(AutoModelForCausalLM.from_pretrained(ground.base(cell.seed)), ground.tokenizer(), cell.seed)
+
+
+def prepare(cells: Cells, deadline: Deadline) -> None:
+    """Makes what the workers share, and the base policies."""
+    ground_of(0).tokenizer()
+    bases = [BaseCell(seed) for seed in SEEDS]
+    missing = [base for base in bases if not (WORK / "main" / "bases" / str(base.seed)).exists()]
+    work(missing, run_base, cells, deadline, minutes=10, again=True)
+
+
+def measure_diversity(deadline: Deadline) -> Figures:
+    cells = Cells()
+    if any(cell not in cells for cell in learned.proxies()):
+        ground_of(SETTING_SEED).base(SETTING_SEED)
+        work(learned.proxies(), learned.run_proxy, cells, deadline, minutes=2)
+    wanted = [*diversity.main_cells(cells), *diversity.size_cells()]
+    if any(cell not in cells for cell in wanted):
+        prepare(cells, deadline)
+        work(wanted, diversity.run, cells, deadline, minutes=4)
+    return diversity_figures(cells)
+
+
+def diversity_figures(cells: Cells) -> Figures:
+    """The figures of E1 from its cells."""
+    act = np.repeat(STRATA, EACH) == "act"
+    bases = [diversity.success(cells, BaseCell(seed)) for seed in SEEDS]
+    coverage, sampled = diversity.worse(cells, "coverage", "even"), diversity.worse(cells, "coverage", "even", "sampled")
+    figures: Figures = {
+        "base_act": float(np.mean([base[act].mean() for base in bases])),
+        "strata_min_n": float(EACH),
+        "power_detectable": 2.8 * coverage.standard_error,
+        **_with_interval("coverage_minus_even", coverage),
+        "coverage_minus_even_sampled": sampled.estimate.mean,
+        "coverage_minus_even_sampled_lo95": sampled.estimate.low,
+        "coverage_worst_stratum": min(coverage.by_stratum.values()),
+        "shuffled_hi95": max(
+            diversity.difference_to_base(cells, ArmCell("shuffled", MAIN_SIZE, rate, 0), [BaseCell(seed) for seed in SEEDS]).high
+            for rate in RATES
+        ),
+    }
+    for arm in _COMPARED:
+        figures |= _with_interval(f"{arm}_minus_even", diversity.worse(cells, arm, "even"))
+    for size in diversity.TRAINING_TOKENS:
+        for arm in diversity.CURVE_ARMS:
+            own = [diversity.success(cells, replace(ArmCell(arm, size, RATES[0], 0), seed=seed)).mean() for seed in SIZE_SEEDS]
+            figures[f"{arm}_{size}"] = float(np.mean(own))
+    return figures
+
+
+def _with_interval(key: str, comparison: diversity.Comparison) -> Figures:
+    estimate = comparison.estimate
+    return {key: estimate.mean, f"{key}_lo95": estimate.low, f"{key}_hi95": estimate.high}

@@ -1,0 +1,115 @@
+"""Coverage per token: which blueprints of a set of candidates to execute (definition P4).
+
+A blueprint covers the tools that it calls and the kinds of decision that its words or the tools' results ask for. A feature's worth
+is its weight times the square root of how often the chosen conversations have it, so a first use is worth much, a hundredth little
+(a submodular function; the greedy choice by gain per cost is within 1 - 1/sqrt(e) of the best one under a budget, Leskovec et al. 2007).
+The cost of a blueprint is its estimated number of tokens. Nothing is executed and no teacher is paid before the choice.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from storage.records import Tool
+from synth.blueprints.blueprint import Blueprint
+from synth.worlds import WORLDS
+
+RESULT_TOKENS = 30
+"""Tokens that are assumed of a tool's result, which is not known before the blueprint is executed."""
+CALL_TOKENS = 8
+"""Tokens of a call beside its arguments' values."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoverageWeights:
+    """Weights of the features: acting tools, reading tools, kinds of decision in a domain."""
+
+    act: float = 1.0
+    read: float = 0.4
+    decision: float = 1.0
+
+
+Features = Mapping[tuple[str, str], int]
+"""(kind of feature, name) -> how often a blueprint has it."""
+
+
+def decision_kinds(blueprint: Blueprint) -> list[str]:
+    """The kinds of decision that the conversation asks the assistant for, beside its calls, each with a cue; repetitions kept."""
+    kinds = [f"refuse {goal.refusal.value}" for goal in blueprint.goals if goal.refusal is not None and not goal.is_abandoned]
+    kinds += ["ask" for turn in blueprint.turns if turn.withholds]
+    kinds += [cue for turn in blueprint.turns for cue in turn.cues]
+    kinds += ["repair" for one in blueprint.perturbations if one.kind == "error"]
+    kinds += ["detour" for one in blueprint.perturbations if one.kind == "outage"]
+    kinds += ["goal shift" for goal in blueprint.goals if goal.is_abandoned]
+    kinds += ["refer back" for goal in blueprint.goals if goal.hidden]
+    kinds += ["next goal"] * (sum(not goal.is_abandoned for goal in blueprint.goals) - 1)
+    kinds += ["chain" for node in blueprint.nodes if any(argument.src == "node" for argument in node.arguments.values())]
+    return kinds
+
+
+def features(blueprint: Blueprint) -> Features:
+    """What a blueprint covers: `act` and `read` tools by world, and `decision` kinds by domain."""
+    changing = _changing(WORLDS[blueprint.world].tools)
+    calls = [("act" if node.tool in changing else "read", f"{blueprint.world}.{node.tool}") for node in blueprint.nodes]
+    return Counter([*calls, *(("decision", f"{blueprint.domain}.{kind}") for kind in decision_kinds(blueprint))])
+
+
+def estimated_tokens(blueprint: Blueprint) -> int:
+    """Tokens of the conversation before it is executed: words of its turns and calls, and an assumed length of each result."""
+    words = sum(len(turn.text.split()) + len(turn.reply.split()) for turn in blueprint.turns)
+    values = sum(len(str(argument.value).split()) for node in blueprint.nodes for argument in node.arguments.values())
+    return words + values + len(blueprint.nodes) * (CALL_TOKENS + RESULT_TOKENS)
+
+
+class Coverage:
+    """Counts the features of chosen blueprints, and chooses the next ones."""
+
+    def __init__(self, weights: CoverageWeights | None = None) -> None:
+        self.weights = weights or CoverageWeights()
+        self.counts: Counter[tuple[str, str]] = Counter()
+        self._by_kind = asdict(self.weights)
+
+    def add(self, covered: Features) -> None:
+        self.counts.update(covered)
+
+    def gain(self, covered: Features) -> float:
+        """How much the worth of all features rises with one more conversation that has these."""
+        counts, weights = self.counts, self._by_kind
+        gains = (
+            weights[feature[0]] * (math.sqrt(counts[feature] + more) - math.sqrt(counts[feature])) for feature, more in covered.items()
+        )
+        return float(sum(gains))
+
+    def choose(self, candidates: Sequence[tuple[Features, int]], most_tokens: float, most: int | None = None) -> list[int]:
+        """Positions of the candidates with the highest gain per token, each counted before the next is chosen.
+
+        Args:
+            candidates: features and cost in tokens (above 0) of each.
+            most_tokens: budget; a candidate that exceeds what is left is passed over.
+            most: most candidates.
+        """
+        chosen: list[int] = []
+        left = most_tokens
+        heap = [(-self.gain(covered) / cost, at) for at, (covered, cost) in enumerate(candidates)]
+        heapq.heapify(heap)
+        while heap and (most is None or len(chosen) < most):
+            _, at = heapq.heappop(heap)
+            covered, cost = candidates[at]
+            if cost > left:
+                continue
+            fresh = -self.gain(covered) / cost  # gains only fall as features are counted, so a stale entry is too good
+            if heap and (fresh, at) > heap[0]:
+                heapq.heappush(heap, (fresh, at))
+                continue
+            chosen.append(at)
+            self.add(covered)
+            left -= cost
+        return chosen
+
+
+def _changing(tools: Iterable[Tool]) -> frozenset[str]:
+    return frozenset(tool.name for tool in tools if tool.changes_state)

@@ -1,0 +1,69 @@
+"""The held-out set: every conversation is in the stratum and the band that it claims, its expert passes, and no domain is trained on."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from benchmarks.experiment.domains import SETTING_THEMES, DomainsConfig, choose_domains, domains_of, practice_domains
+from benchmarks.experiment.held_out import STRATA, HeldOut, expert_messages_of, held_out_set
+from storage.records import RefusalReason
+from synth.conversations.conversation_play import blueprint_of, run_conversation
+from synth.roles.scripted import ScriptedAssistant
+from synth.worlds import WORLDS
+
+CONFIG = DomainsConfig(themes=("insurance", "wedding"), training=2, held_out=2)
+
+
+@pytest.fixture(scope="module")
+def held_out(tmp_path_factory: pytest.TempPathFactory) -> tuple[HeldOut, ...]:
+    return held_out_set(domains_of(choose_domains(CONFIG)).held_out, tmp_path_factory.mktemp("held-out"), each=6)
+
+
+def test_every_stratum_has_as_many_conversations_in_each_band(held_out: tuple[HeldOut, ...]) -> None:
+    counts = Counter((one.stratum, one.band) for one in held_out)
+
+    assert counts == {(stratum, band): 2 for stratum in STRATA for band in ("low", "mid", "high")}
+    assert len({one.task.id for one in held_out}) == len(held_out)
+
+
+def test_strata_are_what_their_names_say(held_out: tuple[HeldOut, ...]) -> None:
+    for one in held_out:
+        blueprint = blueprint_of(one.task)
+        refusals = {goal.refusal for goal in blueprint.goals} - {None}
+        assert (RefusalReason.MISSING_INFORMATION in refusals) == (one.stratum == "refuse: missing information")
+        assert (RefusalReason.MISSING_TOOL in refusals) == (one.stratum == "refuse: no tool")
+        assert RefusalReason.RULE not in refusals
+        assert any(turn.withholds for turn in blueprint.turns) == (one.stratum == "ask")
+        assert any(p.kind == "error" for p in blueprint.perturbations) == (one.stratum == "repair")
+        assert any(len(step) > 1 for turn in blueprint.turns for step in turn.steps) == (one.stratum == "parallel")
+        assert (len(blueprint.goals) > 1) == (one.stratum in ("several goals", "parallel"))
+
+
+def test_the_expert_passes_and_an_idle_policy_fails(held_out: tuple[HeldOut, ...]) -> None:
+    for one in held_out:
+        _, play = run_conversation(WORLDS[one.task.world], one.task, ScriptedAssistant(blueprint_of(one.task)).act)
+        assert play.passed
+        assert expert_messages_of(one)[0] == one.task.messages[0]
+
+
+def test_prompts_name_the_tools_that_are_needed_and_state_the_rules(held_out: tuple[HeldOut, ...]) -> None:
+    for one in held_out:
+        tools = (one.task.messages[0].content or "").split("\n", maxsplit=1)[0]
+        assert all(call.tool.replace("_", " ") in tools for call in one.task.plan.calls)
+        assert all(message.role != "system" for message in one.task.messages)
+
+
+def test_no_held_out_domain_is_trained_on() -> None:
+    chosen, settings = (choose_domains(DomainsConfig(themes=themes)) for themes in (CONFIG.themes, SETTING_THEMES))
+    groups = [chosen.training, chosen.held_out, settings.training, settings.held_out]
+    names = [
+        {world.name for world in worlds}
+        for seeds in (chosen, settings)
+        for worlds in (domains_of(seeds).training, domains_of(seeds).held_out)
+    ]
+
+    assert all(set(one).isdisjoint(other) for at, one in enumerate(groups) for other in groups[at + 1 :])
+    names.append({world.name for world in practice_domains()})
+    assert all(one.isdisjoint(other) for at, one in enumerate(names) for other in names[at + 1 :])

@@ -1,0 +1,91 @@
+"""Mixtures, and what a ridge says of them: known effects are found, absent ones are not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from train.proxy.mixtures import draw_data, draw_mixtures, fit_ridge, gains, weights
+
+OWN = np.array([0.5, 0.3, 0.2])
+EFFECTS = np.array([-0.4, 0.0, 0.3])
+
+
+def losses(shares: np.ndarray, noise: float, seed: int = 0) -> np.ndarray:
+    return 1.0 + shares @ EFFECTS + np.random.default_rng(seed).normal(0.0, noise, len(shares))
+
+
+@given(st.lists(st.floats(0.05, 1.0), min_size=2, max_size=12), st.integers(1, 30))
+def test_mixtures_are_shares(parts: list[float], count: int) -> None:
+    own = np.array(parts) / sum(parts)
+
+    drawn = draw_mixtures(own, count, np.random.default_rng(0))
+
+    assert drawn.shape == (count, len(parts))
+    assert (drawn >= 0).all()
+    assert np.allclose(drawn.sum(axis=1), 1)
+
+
+def test_drawn_data_has_each_source_near_its_share() -> None:
+    tokens = [50] * 300
+    members = {"a": list(range(200)), "b": list(range(200, 300))}
+
+    positions = draw_data({"a": 0.25, "b": 0.75}, members, tokens, 8_000, seed=1)
+
+    of_a = sum(tokens[at] for at in positions if at < 200)
+    assert abs(of_a - 2_000) <= 50
+    assert abs(sum(tokens[at] for at in positions) - 8_000) <= 100
+
+
+def test_a_source_that_is_too_small_is_repeated() -> None:
+    positions = draw_data({"a": 1.0}, {"a": [0, 1]}, [10, 10], 100, seed=0)
+
+    assert len(positions) == 10
+    assert set(positions) == {0, 1}
+
+
+def test_gains_find_the_source_that_lowers_the_loss() -> None:
+    shares = draw_mixtures(OWN, 40, np.random.default_rng(3))
+
+    found = {one.source: one for one in gains(["good", "plain", "bad"], shares, losses(shares, 0.01), OWN, budget=100_000)}
+
+    assert found["good"].low > 0
+    assert found["bad"].high < 0
+    assert found["good"].gain == pytest.approx(-(EFFECTS[0] - OWN @ EFFECTS) / 10, rel=0.1)
+
+
+def test_gains_of_noise_are_within_their_intervals() -> None:
+    shares = draw_mixtures(OWN, 40, np.random.default_rng(4))
+    noise = np.random.default_rng(5).normal(1.0, 0.05, 40)
+
+    found = gains(["a", "b", "c"], shares, noise, OWN, budget=100_000)
+
+    assert all(one.low <= 0 <= one.high for one in found)
+    assert weights(found) == {"a": 1.0, "b": 1.0, "c": 1.0}
+
+
+def test_the_ridge_predicts_mixtures_that_it_has_not_seen() -> None:
+    shares = draw_mixtures(OWN, 60, np.random.default_rng(6))
+    fit = fit_ridge(shares[:40], losses(shares[:40], 0.01))
+
+    predicted, realised = fit.predict(shares[40:]), losses(shares[40:], 0.0)
+
+    assert np.corrcoef(predicted, realised)[0, 1] > 0.95
+    assert fit.predict(shares[:40]).mean() == pytest.approx(fit.intercept)
+
+
+def test_the_penalty_is_large_where_shares_explain_nothing() -> None:
+    shares = draw_mixtures(OWN, 40, np.random.default_rng(7))
+    noise = np.random.default_rng(8).normal(1.0, 0.05, 40)
+
+    assert fit_ridge(shares, noise).penalty > fit_ridge(shares, losses(shares, 0.001)).penalty
+
+
+def test_weights_favour_a_clear_gain_and_keep_the_mean() -> None:
+    shares = draw_mixtures(OWN, 40, np.random.default_rng(3))
+    found = weights(gains(["good", "plain", "bad"], shares, losses(shares, 0.01), OWN, budget=100_000))
+
+    assert found["good"] > found["plain"] > found["bad"]
+    assert np.mean(list(found.values())) == pytest.approx(1, abs=1e-3)

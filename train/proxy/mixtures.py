@@ -1,0 +1,119 @@
+"""Mixtures of sources: how they are drawn, and what a ridge regression says of the loss of proxies trained on them.
+
+After RegMix (arXiv 2407.01492): small proxies on random mixtures, and a regression of their held-out loss on the shares. The shares of a
+mixture add up to 1, so a source's coefficient counts only relative to the others': `gains` says how much the loss falls if a part of the
+usual mixture is replaced by this source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+_PENALTIES = np.geomspace(1e-4, 10.0, 26)
+_RESAMPLES = 500
+_EVEN_SHARE = 0.5
+"""Weight of equal shares in the mean of the drawn mixtures, beside the store's own shares."""
+
+
+def draw_mixtures(own_shares: Floats, count: int, rng: np.random.Generator) -> Floats:
+    """`count` random mixtures, shape [count, sources], from a Dirichlet distribution with one unit of mass a source around the mean of the
+    store's own shares and equal ones."""
+    sources = len(own_shares)
+    mean = (1 - _EVEN_SHARE) * own_shares + _EVEN_SHARE / sources
+    return rng.dirichlet(sources * mean, size=count)
+
+
+def draw_data(
+    shares: Mapping[str, float], members: Mapping[str, Sequence[int]], tokens: Sequence[int], budget: int, seed: int
+) -> list[int]:
+    """Positions of conversations, each source's up to its share of the budget; a source that is too small is repeated.
+
+    members: source -> positions. tokens: of each position.
+    """
+    rng = np.random.default_rng(seed)
+    chosen: list[int] = []
+    for source, share in shares.items():
+        left = share * budget
+        while left > 0:
+            for position in rng.permutation(members[source]).tolist():
+                if left < tokens[position] / 2:
+                    left = 0
+                    break
+                chosen.append(position)
+                left -= tokens[position]
+    return chosen
+
+
+@dataclass(frozen=True)
+class Fit:
+    """loss = intercept + coefficients . (shares - mean shares). penalty: of the ridge, chosen by leave-one-out error."""
+
+    intercept: float
+    coefficients: Floats
+    mean_shares: Floats
+    penalty: float
+
+    def predict(self, shares: Floats) -> Floats:
+        """Losses of mixtures, shape [mixtures]."""
+        predicted: Floats = self.intercept + (shares - self.mean_shares) @ self.coefficients
+        return predicted
+
+
+def fit_ridge(shares: Floats, losses: Floats, penalty: float | None = None) -> Fit:
+    """A ridge regression of losses, shape [runs], on shares, shape [runs, sources]; the penalty by exact leave-one-out if none is given."""
+    mean = shares.mean(axis=0)
+    centred, targets = shares - mean, losses - losses.mean()
+    u, singular, vt = np.linalg.svd(centred, full_matrices=False)
+    projected = u.T @ targets
+
+    def left_out_error(candidate: float) -> float:
+        shrunk = singular**2 / (singular**2 + candidate)
+        leverage = (u**2 * shrunk).sum(axis=1) + 1 / len(losses)
+        return float((((targets - u @ (shrunk * projected)) / (1 - leverage)) ** 2).mean())
+
+    chosen = min(_PENALTIES, key=left_out_error) if penalty is None else penalty
+    coefficients = vt.T @ (singular / (singular**2 + chosen) * projected)
+    return Fit(float(losses.mean()), coefficients, mean, float(chosen))
+
+
+@dataclass(frozen=True)
+class Gain:
+    """How much the held-out loss falls (nats a token of the assistant) per 10,000 tokens of a source in place of the usual mixture."""
+
+    source: str
+    gain: float
+    low: float
+    high: float
+
+
+def gains(names: Sequence[str], shares: Floats, losses: Floats, own_shares: Floats, budget: int, *, seed: int = 0) -> list[Gain]:
+    """The gain of each source at the store's own shares, with 95 % intervals over runs (bootstrap; the penalty is that of all runs).
+
+    budget: tokens of data of a run.
+    """
+    unit = 10_000 / budget
+
+    def of(fit: Fit) -> Floats:
+        gained: Floats = -(fit.coefficients - own_shares @ fit.coefficients) * unit
+        return gained
+
+    whole = fit_ridge(shares, losses)
+    rng = np.random.default_rng(seed)
+    drawn = [rng.integers(len(losses), size=len(losses)) for _ in range(_RESAMPLES)]
+    resampled = np.array([of(fit_ridge(shares[rows], losses[rows], whole.penalty)) for rows in drawn])
+    low, high = np.quantile(resampled, (0.025, 0.975), axis=0)
+    return [Gain(*row) for row in zip(names, of(whole).tolist(), low.tolist(), high.tolist(), strict=True)]
+
+
+def weights(found: Sequence[Gain], strength: float = 0.5) -> dict[str, float]:
+    """Weights of sources for the next data, with mean 1: exp(strength * z), z the gain in standard deviations of all gains, and 0 where the
+    interval includes 0, so that nothing is weighted by chance."""
+    spread = float(np.std([one.gain for one in found])) or 1.0
+    raw = {one.source: float(np.exp(strength * one.gain / spread)) if one.low > 0 or one.high < 0 else 1.0 for one in found}
+    mean = float(np.mean(list(raw.values())))
+    return {source: round(weight / mean, 4) for source, weight in raw.items()}

@@ -1,0 +1,300 @@
+"""What did this data buy? Proxies on random mixtures of a store's sources, and what their held-out loss says of each source.
+
+Each run trains one tiny policy from scratch, from the same weights, on as many tokens of data drawn by its mixture, and measures the loss
+on the experts' conversations of the store's held-out tasks. `mixtures.py` turns losses into gains. Fresh mixtures, which the regression has not
+seen, say how far its predictions can be trusted. Runs are lines of a file, so a killed call continues.
+
+Not measured: success. A proxy of half a million weights that was trained for seconds seldom succeeds; its loss already ranks mixtures. And
+whatever a larger model knows before: such a model may gain from sources that a proxy cannot learn from, and the reverse.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+from scipy.stats import spearmanr
+
+from storage.execution import Progress
+from storage.files import replace_atomically
+from storage.records import Language, content_id
+from storage.store import Store
+from train.child_process import start_worker
+from train.proxy.mixtures import Floats, Gain, draw_data, draw_mixtures, fit_ridge, gains, weights
+from train.proxy.sources import HeldOutConversation, LabelledConversation, SourceKind, read_held_out, read_sources, totals
+
+VERSION = 1
+SECONDS_PER_RUN_START = 8.0
+TOKENS_PER_S = 12_000
+"""About what one core reads in training, for the plan."""
+
+
+class ValueConfig(BaseModel):
+    """Configuration of `headrace value`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    by: SourceKind = Field("world", description="What a source is: world, cluster, mode, origin, teacher or day.")
+    language: Language = Field("en", description="Language of the conversations and of the held-out tasks.")
+    runs: int = Field(24, ge=8, description="Proxies on random mixtures.")
+    checks: int = Field(8, ge=4, description="Proxies on fresh mixtures, whose losses are predicted first.")
+    data_tokens: int = Field(100_000, ge=5_000, description="Tokens of data of a run.")
+    train_tokens: int = Field(300_000, ge=10_000, description="Tokens that a run reads, repetitions counted.")
+    held_out: int = Field(300, ge=20, description="Most held-out tasks that are measured on.")
+    seed: int = Field(0, description="Seed of the mixtures, the weights and the order.")
+    processes: int = Field(2, ge=1, description="Proxies at the same time, one thread each.")
+
+
+@dataclass(frozen=True)
+class ValueRun:
+    """One proxy. kind: `mixture`, `check`, `whole` (the store's own shares) or `without` (the source `name`)."""
+
+    kind: str
+    name: str
+    shares: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """How much the held-out loss rises without a source (its tokens shared among the others); positive: the source is needed."""
+
+    source: str
+    rise: float
+
+
+@dataclass(frozen=True)
+class Value:
+    """What `headrace value` found.
+
+    gains: over the mean of all strata; by_stratum: the same for each.
+    rank: Spearman's correlation of predicted and realised losses of the fresh mixtures; predicted, realised: these losses.
+    """
+
+    by: str
+    tokens: dict[str, int]
+    gains: list[Gain]
+    by_stratum: dict[str, list[Gain]]
+    left_out: list[LeftOut]
+    rank: float
+    predicted: list[float]
+    realised: list[float]
+    weights: dict[str, float]
+    minutes: float
+
+
+@dataclass(frozen=True)
+class ValuePlan:
+    """What a call would do. minutes: estimated for the runs that are left."""
+
+    sources: dict[str, int]
+    held_out: dict[str, int]
+    runs: int
+    left: int
+    minutes: float
+
+
+def plan_value(store: Store, config: ValueConfig) -> ValuePlan:
+    """Raises BadInput as `value_sources` does."""
+    study = _Study.read(store, config)
+    left = sum(run_key(run) not in study.kept() for run in study.runs())
+    minutes = left * (config.train_tokens / TOKENS_PER_S + SECONDS_PER_RUN_START) / config.processes / 60
+    strata = {stratum: sum(one.stratum == stratum for one in study.held_out) for stratum in study.strata}
+    return ValuePlan(study.source_tokens, strata, len(study.runs()), left, minutes)
+
+
+def value_sources(store: Store, config: ValueConfig, *, progress: Progress | None = None) -> tuple[Value, Path]:
+    """Runs the proxies that are not kept yet, and returns what they say, and the folder with `value.json` and `weights.json`.
+
+    Raises:
+        BadInput: the store has no conversations or held-out tasks in this language, or all are of one source.
+    """
+    begun = time.monotonic()
+    study = _Study.read(store, config)
+    kept = study.kept()
+    runs = study.runs()
+    waiting = [run for run in runs if run_key(run) not in kept]
+    if progress is not None:
+        progress("proxies", len(runs) - len(waiting), len(runs))
+    for done, (run, losses) in enumerate(_results(study, waiting), len(runs) - len(waiting) + 1):
+        kept[run_key(run)] = losses
+        with (study.folder / "runs.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"key": run_key(run), "losses": losses}) + "\n")
+        if progress is not None:
+            progress("proxies", done, len(runs))
+    value = study.summarise(kept, (time.monotonic() - begun) / 60)
+    for name, content in (("value.json", asdict(value)), ("weights.json", {"by": config.by, "weights": value.weights})):
+        text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+        replace_atomically(study.folder / name, lambda draft, text=text: draft.write_text(text, encoding="utf-8"))  # type: ignore[misc]
+    return value, study.folder
+
+
+def run_key(run: ValueRun) -> str:
+    return content_id("proxy", asdict(run))
+
+
+@dataclass(frozen=True)
+class _Study:
+    """The data of a call, and its folder, named by the data and the configuration."""
+
+    config: ValueConfig
+    folder: Path
+    conversations: list[LabelledConversation]
+    held_out: list[HeldOutConversation]
+
+    @classmethod
+    def read(cls, store: Store, config: ValueConfig) -> _Study:
+        conversations = read_sources(store, config.by, config.language)
+        held_out = read_held_out(store, config.language, config.held_out)
+        texts = [[one.source, *(message.to_openai() for message in one.messages)] for one in conversations]
+        measured = [[message.to_openai() for message in one.messages] for one in held_out]
+        settings = config.model_dump(exclude={"processes"})
+        id = content_id("value", VERSION, settings, texts, measured)
+        folder = store.root.parent / "value" / id
+        folder.mkdir(parents=True, exist_ok=True)
+        return cls(config, folder, conversations, held_out)
+
+    @property
+    def strata(self) -> list[str]:
+        return sorted({one.stratum for one in self.held_out})
+
+    @property
+    def source_tokens(self) -> dict[str, int]:
+        from train.data.seed_split import rough_tokens
+
+        return totals(self.conversations, [rough_tokens(one.messages) for one in self.conversations])
+
+    def kept(self) -> dict[str, list[float]]:
+        """Losses by stratum of the runs that are done, by key; a cut last line is left out."""
+        path, found = self.folder / "runs.jsonl", dict[str, list[float]]()
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError:
+                continue
+            found[row["key"]] = row["losses"]
+        return found
+
+    def runs(self) -> list[ValueRun]:
+        own = self._own_shares()
+        rng = np.random.default_rng(self.config.seed)
+        drawn = draw_mixtures(own, self.config.runs + self.config.checks, rng)
+        kinds = ["mixture"] * self.config.runs + ["check"] * self.config.checks
+        runs = [
+            ValueRun(kind, str(at), tuple(shares)) for at, (kind, shares) in enumerate(zip(kinds, drawn.round(6).tolist(), strict=True))
+        ]
+        runs.append(ValueRun("whole", "", tuple(own.round(6).tolist())))
+        for at, source in enumerate(self.source_tokens):
+            rest = own.copy()
+            rest[at] = 0.0
+            runs.append(ValueRun("without", source, tuple((rest / rest.sum()).round(6).tolist())))
+        return runs
+
+    def _own_shares(self) -> Floats:
+        tokens = np.array(list(self.source_tokens.values()), dtype=np.float64)
+        shares: Floats = tokens / tokens.sum()
+        return shares
+
+    def summarise(self, kept: Mapping[str, Sequence[float]], minutes: float) -> Value:
+        names = list(self.source_tokens)
+        own, budget = self._own_shares(), self.config.data_tokens
+        runs = {kind: [run for run in self.runs() if run.kind == kind] for kind in ("mixture", "check", "whole", "without")}
+        shares = {kind: np.array([run.shares for run in group]) for kind, group in runs.items()}
+        losses = {kind: np.array([kept[run_key(run)] for run in group]) for kind, group in runs.items()}
+        mean = {kind: values.mean(axis=1) for kind, values in losses.items()}
+        found = gains(names, shares["mixture"], mean["mixture"], own, budget)
+        predicted = fit_ridge(shares["mixture"], mean["mixture"]).predict(shares["check"])
+        rises = mean["without"] - mean["whole"][0]
+        return Value(
+            by=self.config.by,
+            tokens=self.source_tokens,
+            gains=found,
+            by_stratum={
+                stratum: gains(names, shares["mixture"], losses["mixture"][:, at], own, budget) for at, stratum in enumerate(self.strata)
+            },
+            left_out=[LeftOut(run.name, float(rise)) for run, rise in zip(runs["without"], rises, strict=True)],
+            rank=float(spearmanr(predicted, mean["check"]).statistic),
+            predicted=predicted.tolist(),
+            realised=mean["check"].tolist(),
+            weights=weights(found),
+            minutes=minutes,
+        )
+
+
+def _results(study: _Study, runs: Sequence[ValueRun]) -> Iterator[tuple[ValueRun, list[float]]]:
+    """Each run with its losses by stratum, as they end."""
+    if not runs:
+        return
+    path = study.folder / "data.json"
+    if not path.exists():
+        content = {
+            "conversations": [[one.source, [message.to_openai() for message in one.messages]] for one in study.conversations],
+            "held_out": [[one.stratum, [message.to_openai() for message in one.messages]] for one in study.held_out],
+        }
+        replace_atomically(path, lambda draft: draft.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8"))
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(study.config.processes, mp_context=context, initializer=start_worker, initargs=(os.getpid(),)) as pool:
+        futures = {pool.submit(_train_proxy, path, study.config, run): run for run in runs}
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+
+
+def _train_proxy(data: Path, config: ValueConfig, run: ValueRun) -> list[float]:
+    """Trains a proxy from scratch; its mean held-out loss by stratum, in nats a token of the assistant."""
+    from train import tiny
+    from train.proxy.token_training import TokenTraining, mean_losses, train
+    from train.spec import TinyConfig
+
+    material = _material(data)
+    names = sorted(material.members)
+    tokens = [example.tokens for example in material.examples]
+    positions = draw_data(dict(zip(names, run.shares, strict=True)), material.members, tokens, config.data_tokens, config.seed)
+    model = tiny.build_model(TinyConfig(positions=material.window), material.tokenizer, config.seed)
+    train(model, [material.examples[at] for at in positions], TokenTraining(tokens=config.train_tokens), seed=config.seed)
+    losses = mean_losses(model, material.held_out)
+    by_stratum: dict[str, list[float]] = {}
+    for stratum, loss in zip(material.strata, losses, strict=True):
+        by_stratum.setdefault(stratum, []).append(loss)
+    return [float(np.mean(by_stratum[stratum])) for stratum in sorted(by_stratum)]
+
+
+@dataclass(frozen=True)
+class _Material:
+    """What a worker reads once: tokens of all conversations, and which positions each source has."""
+
+    tokenizer: Any
+    examples: list[Any]
+    members: dict[str, list[int]]
+    held_out: list[Any]
+    strata: list[str]
+    window: int
+
+
+@lru_cache(maxsize=1)
+def _material(path: Path) -> _Material:
+    from storage.records import Message
+    from train import tiny
+    from train.proxy.token_training import encode
+
+    def read(rows: Sequence[Any]) -> list[tuple[Message, ...]]:
+        return [tuple(Message.model_validate(message) for message in messages) for _, messages in rows]
+
+    content = json.loads(path.read_text(encoding="utf-8"))
+    conversations, held_out = read(content["conversations"]), read(content["held_out"])
+    texts = [tiny.render(messages) for messages in (*conversations, *held_out)]
+    tokenizer = tiny.build_tokenizer(sorted(set(texts)), splits_names=True)
+    examples, measured = encode(tokenizer, conversations), encode(tokenizer, held_out)
+    members: dict[str, list[int]] = {}
+    for at, (source, _) in enumerate(content["conversations"]):
+        members.setdefault(source, []).append(at)
+    window = max(example.tokens for example in (*examples, *measured))
+    return _Material(tokenizer, examples, members, measured, [stratum for stratum, _ in content["held_out"]], window)
