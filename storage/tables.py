@@ -81,7 +81,7 @@ TABLES: dict[str, TableSchema] = {
     "decisions": _table(
         "run:t round:s position:s blueprint_id:t cluster_id:t domain:t mode_family:t complexity_band:t domain_bits:r family_bits:r "
         "band_deficit:r feasibility:r measured_on:t probability:r operators:l status:t reason:t got_domain:t got_mode_family:t "
-        "got_complexity_band:t focus:r",
+        "got_complexity_band:t focus:r gain:r tokens:w",
         "run round position",
     ),
     "focus": _table(

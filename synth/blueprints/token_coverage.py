@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -33,6 +34,7 @@ class CoverageWeights:
     decision: float = 1.0
 
 
+_HAN = re.compile(r"[\u4e00-\u9fff]")
 Features = Mapping[tuple[str, str], int]
 """(kind of feature, name) -> how often a blueprint has it."""
 
@@ -40,6 +42,7 @@ Features = Mapping[tuple[str, str], int]
 def decision_kinds(blueprint: Blueprint) -> list[str]:
     """The kinds of decision that the conversation asks the assistant for, beside its calls, each with a cue; repetitions kept."""
     kinds = [f"refuse {goal.refusal.value}" for goal in blueprint.goals if goal.refusal is not None and not goal.is_abandoned]
+    kinds += ["answer" for goal in blueprint.goals if goal.facts and not goal.is_abandoned]
     kinds += ["ask" for turn in blueprint.turns if turn.withholds]
     kinds += [cue for turn in blueprint.turns for cue in turn.cues]
     kinds += ["repair" for one in blueprint.perturbations if one.kind == "error"]
@@ -60,17 +63,22 @@ def features(blueprint: Blueprint) -> Features:
 
 def estimated_tokens(blueprint: Blueprint) -> int:
     """Tokens of the conversation before it is executed: words of its turns and calls, and an assumed length of each result."""
-    words = sum(len(turn.text.split()) + len(turn.reply.split()) for turn in blueprint.turns)
-    values = sum(len(str(argument.value).split()) for node in blueprint.nodes for argument in node.arguments.values())
-    return words + values + len(blueprint.nodes) * (CALL_TOKENS + RESULT_TOKENS)
+    words = sum(_words(turn.text) + _words(turn.reply) for turn in blueprint.turns)
+    values = sum(_words(str(argument.value)) for node in blueprint.nodes for argument in node.arguments.values())
+    return max(1, words + values + len(blueprint.nodes) * (CALL_TOKENS + RESULT_TOKENS))
+
+
+def _words(text: str) -> int:
+    """Words of a text; a Han character counts as one."""
+    return len(_HAN.sub(" x ", text).split())
 
 
 class Coverage:
     """Counts the features of chosen blueprints, and chooses the next ones."""
 
-    def __init__(self, weights: CoverageWeights | None = None) -> None:
+    def __init__(self, weights: CoverageWeights | None = None, counts: Mapping[tuple[str, str], int] | None = None) -> None:
         self.weights = weights or CoverageWeights()
-        self.counts: Counter[tuple[str, str]] = Counter()
+        self.counts: Counter[tuple[str, str]] = Counter(counts)
         self._by_kind = asdict(self.weights)
 
     def add(self, covered: Features) -> None:
@@ -84,24 +92,33 @@ class Coverage:
         )
         return float(sum(gains))
 
-    def choose(self, candidates: Sequence[tuple[Features, int]], most_tokens: float, most: int | None = None) -> list[int]:
+    def choose(
+        self,
+        candidates: Sequence[tuple[Features, int]],
+        most_tokens: float,
+        most: int | None = None,
+        factors: Sequence[float] | None = None,
+    ) -> list[int]:
         """Positions of the candidates with the highest gain per token, each counted before the next is chosen.
 
         Args:
             candidates: features and cost in tokens (above 0) of each.
             most_tokens: budget; a candidate that exceeds what is left is passed over.
             most: most candidates.
+            factors: of each candidate's gain; None: 1. As a feature's worth is a square root, features whose gains have the factor f
+                are chosen about f^2 times as often.
         """
+        factor = factors if factors is not None else [1.0] * len(candidates)
         chosen: list[int] = []
         left = most_tokens
-        heap = [(-self.gain(covered) / cost, at) for at, (covered, cost) in enumerate(candidates)]
+        heap = [(-factor[at] * self.gain(covered) / cost, at) for at, (covered, cost) in enumerate(candidates)]
         heapq.heapify(heap)
         while heap and (most is None or len(chosen) < most):
             _, at = heapq.heappop(heap)
             covered, cost = candidates[at]
             if cost > left:
                 continue
-            fresh = -self.gain(covered) / cost  # gains only fall as features are counted, so a stale entry is too good
+            fresh = -factor[at] * self.gain(covered) / cost  # gains only fall as features are counted, so a stale entry is too good
             if heap and (fresh, at) > heap[0]:
                 heapq.heappush(heap, (fresh, at))
                 continue

@@ -45,6 +45,13 @@ class EvolutionConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    objective: Literal["rarity", "coverage"] = Field(
+        "rarity",
+        description="How conversations are chosen: by the rarity of their cell, or by the tools and decisions that they add per token.",
+    )
+    candidates_per_proposal: int = Field(
+        5, ge=1, description="With coverage: blueprints that are planned for each one that is executed; planning costs no tokens."
+    )
     proposals_per_round: int = Field(50, ge=1, description="Blueprints asked for in one round; a killed run resumes at a round.")
     domain_weight: float = Field(1.0, ge=0, description="Weight of a domain's rarity (bits) in a cell's score.")
     family_weight: float = Field(1.0, ge=0, description="Weight of a mode family's rarity (bits) in a cell's score.")
@@ -91,6 +98,7 @@ class Draw:
     measured_on: the counts that the feasibility follows from.
     probability: of this draw.
     else_families: all mode families, in a random order by rarity; the planner tries them if the cell is not feasible.
+    gain, tokens: with coverage, what the blueprint adds and its estimated tokens; the terms of rarity are 0.
     """
 
     cell: Cell
@@ -102,6 +110,8 @@ class Draw:
     probability: float
     else_families: tuple[str, ...]
     focus: float = 0.0
+    gain: float | None = None
+    tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,7 @@ class Job:
     code_share: share of conversations that should need `run_python`; None if it is not offered.
     played_by: hash of the model roles' settings, part of the blueprint's id; empty if all roles are scripted.
     factors: (world, intent) -> weight of the intent's templates; 1 for intents that are missing.
+    planned: the blueprint, if it is already chosen; a planner that is a model plans for its cell instead.
     """
 
     key: str
@@ -73,6 +74,7 @@ class Job:
     code_share: float | None = None
     played_by: str = ""
     factors: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    planned: Blueprint | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +175,7 @@ def propose_with_models(
 
 
 @lru_cache(maxsize=64)
-def _is_in(side: Division, divisions: DivisionConfig) -> FrameFilter:
+def is_in_division(side: Division, divisions: DivisionConfig) -> FrameFilter:
     """Whether a frame is in a division. Cached, so that planners can cache by this function."""
     return lambda frame_id: division(frame_id, divisions) == side
 
@@ -196,7 +198,7 @@ def make_proposal(job: Job, engines: RoleEngines = SCRIPTED) -> Proposal:
     """Plans, simulates and judges one proposal. Thread-safe. Raises BudgetSpent, EngineUnusable."""
     rng = random.Random(job.key)
     planner = Planner(
-        _is_in("seed", job.divisions),
+        is_in_division("seed", job.divisions),
         job.chinese_share,
         job.bands,
         job.veiled_share,
@@ -209,6 +211,8 @@ def make_proposal(job: Job, engines: RoleEngines = SCRIPTED) -> Proposal:
     try:
         if job.cell is None:
             cluster, blueprint = job.clusters[0], planner.draw_unsteered(job.clusters[0], rng)
+        elif job.planned is not None and model is None:
+            cluster, blueprint = job.clusters[0], job.planned
         elif model is not None:
             cluster, blueprint = model.propose(job.cell, job.clusters, job.failures, rng)
         else:
@@ -245,7 +249,7 @@ def conversation_tasks(blueprint: Blueprint, divisions: DivisionConfig) -> tuple
     counterparts: list[Task] = []
     for side, use in _COUNTERPARTS:
         try:
-            frames = _is_in(side, divisions)
+            frames = is_in_division(side, divisions)
             drawn = redraw(world, blueprint, key=blueprint.id, index=0, language=blueprint.language, use=use, is_allowed=frames)
             counterparts.append(conversation_task(world, drawn, division=side, use=use, blueprint_id=blueprint.id))
         except (PlanFailed, NotAdmitted):
@@ -326,6 +330,8 @@ def decision_rows(run: str, number: int, draws: Sequence[Draw], proposals: Seque
                 "got_mode_family": None if got is None else got.family,
                 "got_complexity_band": None if got is None else got.band,
                 "focus": round(draw.focus, 6),
+                "gain": None if draw.gain is None else round(draw.gain, 6),
+                "tokens": draw.tokens,
             }
         )
     return pl.DataFrame(rows, schema=TABLES["decisions"].columns)

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
@@ -35,11 +35,13 @@ from storage.store import Store
 from synth.blueprints.blueprint import Bands, Blueprint
 from synth.blueprints.cell import BANDS, Cell
 from synth.blueprints.diversity import Figure
+from synth.blueprints.token_coverage import Coverage, features
 from synth.clusters.business_clusters import Cluster
 from synth.engines.base import EngineUnusable
 from synth.engines.budget import BudgetSpent
 from synth.roles.judge_calibration import ASKED, Agreement, label_conversations
 from synth.roles.role_engines import RoleEngines, open_role_engines
+from synth.run.candidates import candidate_jobs, choose, plan_candidates
 from synth.run.config import SynthesisConfig
 from synth.run.controller import Controller, Draw
 from synth.run.failure_targeting import build_controller, factors, focus_of, order_clusters
@@ -145,7 +147,7 @@ class _Run:
         self.played_by = content_id("roles", self.steered["roles"]) if "roles" in self.steered else ""
         self.run = content_id("synthesis", self.steered, self.setup.versions)
         self.rounds = RoundParts(self.setup, self.run, self.steered)
-        self.state = RunState()
+        self.state, self.coverage = RunState(), Coverage()
         self.patience = Patience(config, self.state, warn, is_scripted=engines.is_scripted)
         engines.begin(self.run)
 
@@ -300,6 +302,8 @@ class _Run:
             tables = ("blueprints", "trajectories", "tasks", *(["provenance"] if "provenance" in parts else []))
             for outcome in self.state.add_stored(**{table: self.writer.read(parts[table]) for table in tables}):
                 controller.record(outcome)
+            specs = self.writer.read(parts["blueprints"]).filter(pl.col("status") == "accepted")["spec"]
+            self._cover(map(Blueprint.model_validate_json, specs))
             self.patience.watch()
         controller.end_round()
         self.state.alarms += [f"round {number}: {alarm}" for alarm in controller.alarms()]
@@ -309,6 +313,7 @@ class _Run:
     def _make_round(self, number: int, ids: Mapping[str, str], controller: Controller, bands: Bands) -> None:
         draws, jobs = self._jobs(number, controller, bands)
         proposals = self._trim_round(self._propose(jobs, f"round {number}"))
+        self._cover(one.blueprint for one in proposals if one.accepted)
         for one in proposals:
             outcome = report(one, bands)
             if outcome is not None:
@@ -369,11 +374,14 @@ class _Run:
 
     def _jobs(self, number: int, controller: Controller, bands: Bands) -> tuple[list[Draw], list[Job]]:
         """The controller's draws for a round, and the job of each."""
-        rng = random.Random(content_id("round", self.config.seed, number))
-        most = min(self.config.evolution.proposals_per_round, self.config.max_proposals - self.state.proposals)
-        draws = controller.draw_round(rng, self.patience.limit(most))
+        most = self.patience.limit(min(self.config.evolution.proposals_per_round, self.config.max_proposals - self.state.proposals))
+        if self.config.evolution.objective == "coverage":
+            draws, jobs = self._covering_jobs(number, most, bands)
+            if jobs:  # else all candidates were drawn before: the cells of the controller may have others
+                return draws, jobs
+        draws, jobs = controller.draw_round(random.Random(content_id("round", self.config.seed, number)), most), []
         code_shares = self._code_shares([draw.cell for draw in draws])
-        jobs, use, used_modes = [], self.state.cluster_use.copy(), controller.used_modes.copy()
+        use, used_modes = self.state.cluster_use.copy(), controller.used_modes.copy()
         for index, draw in enumerate(draws):
             clusters = order_clusters(self.setup.by_domain[draw.cell.domain], draw.cell.domain, use, self.factors)
             use[clusters[0].id] += 1
@@ -390,6 +398,43 @@ class _Run:
                 )
             )
         return draws, jobs
+
+    def _covering_jobs(self, number: int, most: int, bands: Bands) -> tuple[list[Draw], list[Job]]:
+        """The blueprints that cover most per token, of several planned for each; and why each was chosen."""
+        config, per_proposal = self.config, self.config.evolution.candidates_per_proposal
+        jobs = candidate_jobs(
+            self.setup.by_domain,
+            self.setup.domain_weights,
+            most * per_proposal,
+            (config.seed, number, *((self.focus.id,) if self.focus is not None else ())),
+            bands=bands,
+            chinese_share=config.chinese_share,
+            veiled_share=config.veiled_share,
+            code_share=self.setup.code_share,
+            divisions=self.setup.divisions,
+        )
+        run = self.executor.map if self.executor is not None else map
+        batches = run(plan_candidates, [jobs[start : start + _BATCH] for start in range(0, len(jobs), _BATCH)])
+        planned = {one.blueprint.id: one for batch in batches for one in batch if one is not None}
+        fresh = [one for id, one in planned.items() if id not in self.state.blueprints]
+        chosen = choose(fresh, Coverage(counts=self.coverage.counts), most, bands, self._wanted_domains())
+        draws = [Draw(one.cell, 0.0, 0.0, 0.0, 1.0, "prior", 1 / per_proposal, (), gain=one.gain, tokens=one.tokens) for one in chosen]
+        return draws, [
+            replace(self._job(number, at, [one.candidate.cluster], one.cell, bands), planned=one.candidate.blueprint)
+            for at, one in enumerate(chosen)
+        ]
+
+    def _wanted_domains(self) -> dict[str, float]:
+        """Domain -> how many times as often it is wanted: its weight, times the focus on what the last policy fails."""
+        urgent = {} if self.focus is None else factors(self.focus.by_domain(), self.config.evolution.focus_weight)
+        return {domain: weight * urgent.get(domain, 1.0) for domain, weight in self.setup.domain_weights.items()}
+
+    def _cover(self, accepted: Iterable[Blueprint | None]) -> None:
+        """Counts the features of accepted conversations."""
+        if self.config.evolution.objective == "coverage":
+            for blueprint in accepted:
+                assert blueprint is not None
+                self.coverage.add(features(blueprint))
 
     def _job(self, round_: int | str, index: int, clusters: Sequence[Cluster], cell: Cell | None, bands: Bands | None) -> Job:
         steered_by = (self.focus.id,) if self.focus is not None and cell is not None else ()

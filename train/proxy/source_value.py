@@ -1,8 +1,8 @@
 """What did this data buy? Proxies on random mixtures of a store's sources, and what their held-out loss says of each source.
 
 Each run trains one tiny policy from scratch, from the same weights, on as many tokens of data drawn by its mixture, and measures the loss
-on the experts' conversations of the store's held-out tasks. `mixtures.py` turns losses into gains. Fresh mixtures, which the regression has not
-seen, say how far its predictions can be trusted. Runs are lines of a file, so a killed call continues.
+on the experts' conversations of the store's held-out tasks. `mixtures.py` turns losses into gains. Fresh mixtures, which the regression
+has not seen, say how far its predictions can be trusted. Runs are lines of a file, so a killed call continues.
 
 Not measured: success. A proxy of half a million weights that was trained for seconds seldom succeeds; its loss already ranks mixtures. And
 whatever a larger model knows before: such a model may gain from sources that a proxy cannot learn from, and the reverse.

@@ -1,0 +1,129 @@
+"""Candidates of coverage: blueprints that are planned for a round, and the choice of those that are executed.
+
+Domains are drawn by their weights, templates as the planner draws them, and an operator changes half of the templates. Of the planned
+blueprints, `token_coverage.py` chooses. Languages and conversations with a program keep their shares: each group of candidates gets as
+many places as its share among the candidates.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from storage.records import CODE_TOOL, content_id
+from synth.blueprints.blueprint import Bands, Blueprint
+from synth.blueprints.cell import Cell
+from synth.blueprints.draft import PlanFailed
+from synth.blueprints.planner import Planner
+from synth.blueprints.token_coverage import Coverage, estimated_tokens, features
+from synth.clusters.business_clusters import Cluster
+from synth.gc_paused import pause_gc
+from synth.run.proposals import is_in_division
+from synth.tasks.split import DivisionConfig
+
+EVOLVED_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateJob:
+    """What a candidate depends on: see `synth.run.proposals.Job`. domain: of its first goal."""
+
+    key: str
+    cluster: Cluster
+    domain: str
+    bands: Bands
+    chinese_share: float
+    veiled_share: float
+    code_share: float | None
+    divisions: DivisionConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    cluster: Cluster
+    blueprint: Blueprint
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A chosen candidate. gain: what it adds to the worth of all features, without its factor. tokens: estimated."""
+
+    candidate: Candidate
+    gain: float
+    tokens: int
+    cell: Cell
+
+
+def candidate_jobs(
+    by_domain: Mapping[str, Sequence[Cluster]],
+    weights: Mapping[str, float],
+    count: int,
+    key: Sequence[object],
+    **settings: object,
+) -> list[CandidateJob]:
+    """`count` jobs, in domains drawn by weight. key: seed of the draws. settings: the other fields of `CandidateJob`."""
+    rng = random.Random(content_id("candidates", *key))
+    domains = sorted(by_domain)
+    drawn = rng.choices(domains, [weights.get(domain, 1.0) for domain in domains], k=count)
+    return [
+        CandidateJob(content_id("candidate", *key, at), rng.choice(by_domain[domain]), domain, **settings)  # type: ignore[arg-type]
+        for at, domain in enumerate(drawn)
+    ]
+
+
+def plan_candidates(jobs: Sequence[CandidateJob]) -> list[Candidate | None]:
+    """Plans each candidate; None where no plan was found."""
+    with pause_gc():
+        return [_plan(job) for job in jobs]
+
+
+def _plan(job: CandidateJob) -> Candidate | None:
+    planner = Planner(
+        is_in_division("seed", job.divisions),
+        job.chinese_share,
+        bands=job.bands,
+        veiled_share=job.veiled_share,
+        code_share=job.code_share,
+    )
+    try:
+        blueprint = planner.draw_unsteered(job.cluster, random.Random(job.key), domain=job.domain, evolved_share=EVOLVED_SHARE)
+    except PlanFailed:
+        return None
+    return Candidate(job.cluster, blueprint)
+
+
+def choose(
+    candidates: Sequence[Candidate], coverage: Coverage, count: int, bands: Bands, factors: Mapping[str, float] | None = None
+) -> list[Choice]:
+    """The `count` candidates that add most per token; counts them in `coverage`.
+
+    factors: domain -> how many times as often its conversations are wanted; 1 where it is missing.
+    """
+    wanted = factors or {}
+    groups: dict[tuple[str, bool], list[Candidate]] = {}
+    for one in candidates:
+        groups.setdefault((one.blueprint.language, any(node.tool == CODE_TOOL for node in one.blueprint.nodes)), []).append(one)
+    chosen: list[Choice] = []
+    for (_, group), places in zip(sorted(groups.items()), _places(groups, count), strict=True):
+        offered = [(features(one.blueprint), estimated_tokens(one.blueprint)) for one in group]
+        scale = [wanted.get(one.blueprint.domain, 1.0) ** 0.5 for one in group]
+        before = Coverage(coverage.weights, coverage.counts)
+        for at in coverage.choose(offered, float("inf"), places, scale):
+            covered, tokens = offered[at]
+            blueprint = group[at].blueprint
+            cell = Cell(blueprint.domain, blueprint.family, bands.band(blueprint.complexity))
+            chosen.append(Choice(group[at], before.gain(covered), tokens, cell))
+            before.add(covered)
+    return chosen
+
+
+def _places(groups: Mapping[tuple[str, bool], Sequence[Candidate]], count: int) -> list[int]:
+    """How many of `count` each group gets, in the order of its key: by its share, remainders to the largest fractions."""
+    total = sum(map(len, groups.values()))
+    count = min(count, total)
+    exact = [count * len(groups[key]) / total for key in sorted(groups)]
+    places = [int(share) for share in exact]
+    for at in sorted(range(len(exact)), key=lambda at: places[at] - exact[at])[: count - sum(places)]:
+        places[at] += 1
+    return places
