@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +44,8 @@ UNIT_TOKENS = 210
 """Tokens of a conversation, by which sizes become budgets: the mean of the pool `even`."""
 SEEDS, SIZE_SEEDS = (0, 1, 2, 3, 4, 5), (0, 1, 2)
 MAIN_SIZE = 500
-ARMS: tuple[Arm, ...] = get_args(Arm)
+ARMS: tuple[Arm, ...] = ("even", "coverage", "evolved", "controller", "quantity", "random", "shuffled")
+"""Those that need no proxies."""
 CURVE_ARMS: tuple[Arm, ...] = ("random", "even", "controller", "coverage")
 TRAINING_TOKENS: Mapping[int, int] = {250: 400_000, 500: 600_000, 1_000: 900_000}
 """Tokens that are read by size, half of them of the base's practice."""
@@ -62,7 +63,7 @@ class ArmCell:
     size: int
     rate: float
     seed: int
-    weights: tuple[float, float, float] = (1.0, 0.4, 1.0)
+    weights: tuple[float, float, float] = astuple(CoverageWeights())
     shares: tuple[float, ...] = ()
 
 
@@ -168,9 +169,9 @@ class Comparison:
         return (self.estimate.high - self.estimate.low) / (2 * 1.96)
 
 
-def main_cells(cells: Cells) -> list[ArmCell]:
+def main_cells(cells: Cells, arms: Sequence[Arm]) -> list[ArmCell]:
     """Arms at the main size, at both rates."""
-    return [arm_cell(cells, arm, rate, seed) for seed in SEEDS for arm in ARMS for rate in RATES]
+    return [arm_cell(cells, arm, rate, seed) for seed in SEEDS for arm in arms for rate in RATES]
 
 
 def arm_cell(cells: Cells, arm: Arm, rate: float, seed: int) -> ArmCell:
@@ -199,8 +200,8 @@ def worse(cells: Cells, arm: Arm, other: Arm, decoding: str = "greedy") -> Compa
 
 
 def difference_to_base(cells: Cells, cell: ArmCell, bases: Sequence[Any]) -> Estimate:
-    """An arm less the base policies of its seeds."""
-    return bootstrap([success(cells, replace(cell, seed=base.seed)) - success(cells, base) for base in bases])
+    """An arm less the base policies of its seeds, in the order of SEEDS."""
+    return bootstrap([success(cells, replace(cell, seed=seed)) - success(cells, base) for seed, base in zip(SEEDS, bases, strict=True)])
 
 
 def success(cells: Cells, cell: Any, decoding: str = "greedy") -> Floats:

@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.experiment import diversity, learned
 from benchmarks.experiment.cells import WORK, Cells, Result, work
 from benchmarks.experiment.diversity import MAIN_SIZE, RATES, SEEDS, SIZE_SEEDS, Arm, ArmCell
-from benchmarks.experiment.ground import SETTING_SEED, ground_of
+from benchmarks.experiment.ground import BASES, SETTING_SEED, base_of, ground_of
 from benchmarks.experiment.held_out import EACH, STRATA
 from benchmarks.harness import Deadline, Figures, Section
 
@@ -33,42 +33,43 @@ def sections() -> list[Section]:
 
 @dataclass(frozen=True)
 class BaseCell:
-    """The base policy of a seed, as it is."""
+    """A base policy, as it is."""
 
-    seed: int
+    base: int
 
 
 def run_base(cell: BaseCell) -> Result:
     from transformers import AutoModelForCausalLM
 
-    ground = ground_of(cell.seed)
-    return diversity.measured(AutoModelForCausalLM.from_pretrained(ground.base(cell.seed)), ground.tokenizer(), cell.seed)
+    ground = ground_of(cell.base)
+    return diversity.measured(AutoModelForCausalLM.from_pretrained(ground.base(cell.base)), ground.tokenizer(), cell.base)
 
 
 def prepare(cells: Cells, deadline: Deadline) -> None:
     """Makes what the workers share, and the base policies."""
     ground_of(0).tokenizer()
-    bases = [BaseCell(seed) for seed in SEEDS]
-    missing = [base for base in bases if not (WORK / "main" / "bases" / str(base.seed)).exists()]
-    work(missing, run_base, cells, deadline, minutes=10, again=True)
+    bases = [BaseCell(base) for base in range(BASES)]
+    missing = [one for one in bases if one not in cells or not (WORK / "main" / "bases" / str(one.base)).exists()]
+    work(missing, run_base, cells, deadline, minutes=15, again=True)
 
 
 def measure_diversity(deadline: Deadline) -> Figures:
     cells = Cells()
-    if any(cell not in cells for cell in learned.proxies()):
-        ground_of(SETTING_SEED).base(SETTING_SEED)
-        work(learned.proxies(), learned.run_proxy, cells, deadline, minutes=2)
-    wanted = [*diversity.main_cells(cells), *diversity.size_cells()]
+    wanted = [*diversity.main_cells(cells, diversity.ARMS), *diversity.size_cells()]
     if any(cell not in cells for cell in wanted):
         prepare(cells, deadline)
         work(wanted, diversity.run, cells, deadline, minutes=4)
+    if any(cell not in cells for cell in learned.proxies()):
+        ground_of(SETTING_SEED).base(SETTING_SEED)
+        work(learned.proxies(), learned.run_proxy, cells, deadline, minutes=2)
+    work(diversity.main_cells(cells, ["learned"]), diversity.run, cells, deadline, minutes=4)
     return diversity_figures(cells)
 
 
 def diversity_figures(cells: Cells) -> Figures:
     """The figures of E1 from its cells."""
     act = np.repeat(STRATA, EACH) == "act"
-    bases = [diversity.success(cells, BaseCell(seed)) for seed in SEEDS]
+    bases = [diversity.success(cells, BaseCell(base)) for base in range(BASES)]
     coverage, sampled = diversity.worse(cells, "coverage", "even"), diversity.worse(cells, "coverage", "even", "sampled")
     figures: Figures = {
         "base_act": float(np.mean([base[act].mean() for base in bases])),
@@ -79,7 +80,7 @@ def diversity_figures(cells: Cells) -> Figures:
         "coverage_minus_even_sampled_lo95": sampled.estimate.low,
         "coverage_worst_stratum": min(coverage.by_stratum.values()),
         "shuffled_hi95": max(
-            diversity.difference_to_base(cells, ArmCell("shuffled", MAIN_SIZE, rate, 0), [BaseCell(seed) for seed in SEEDS]).high
+            diversity.difference_to_base(cells, ArmCell("shuffled", MAIN_SIZE, rate, 0), [BaseCell(base_of(seed)) for seed in SEEDS]).high
             for rate in RATES
         ),
     }

@@ -31,7 +31,7 @@ class CoverageWeights:
 
     act: float = 1.0
     read: float = 0.4
-    decision: float = 1.0
+    decision: float = 0.3
 
 
 _HAN = re.compile(r"[\u4e00-\u9fff]")
