@@ -62,8 +62,8 @@ class LearnConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     frames: int = Field(160, ge=10, description="Most frames that experts, fresh tasks and held-out tasks are siblings of.")
-    experts: int = Field(160, ge=10, description="Expert conversations that the policy learns from first.")
-    sft_tokens: int = Field(150_000, ge=1_000, description="Tokens that it reads of them, repetitions counted.")
+    experts: int = Field(240, ge=10, description="Expert conversations that the policy learns from first.")
+    sft_tokens: int = Field(300_000, ge=1_000, description="Tokens that it reads of them, repetitions counted.")
     steps: int = Field(80, ge=1, description="RL steps of 8 tasks and 8 rollouts each.")
     control_steps: int = Field(40, ge=0, description="RL steps of the control with shuffled rewards; 0: no control.")
     held_out: int = Field(120, ge=10, description="Held-out tasks that are measured before and after.")
@@ -90,7 +90,7 @@ class Learned:
     before, after: success on held-out tasks, two draws at temperature 1; gain, control_gain: paired differences with 95 % intervals; the
     control's is None if it was not run.
     curve: mean success of the rollouts on fresh tasks, by windows of 10 steps.
-    plateau: first window from which the curve rises by less than .02 on average; None if it still rises at the end.
+    is_rising: whether the last quarter of the curve is above the quarter before it.
     """
 
     world: str
@@ -99,7 +99,7 @@ class Learned:
     gain: Estimate
     control_gain: Estimate | None
     curve: tuple[float, ...]
-    plateau: int | None
+    is_rising: bool
     intents: tuple[IntentProgress, ...]
     left_out: int
     cpu_s: float
@@ -142,19 +142,17 @@ def learn_world(world: type[World], config: LearnConfig | None = None, *, progre
         gain=bootstrap([after - before]),
         control_gain=control_gain,
         curve=curve,
-        plateau=_plateau(curve),
+        is_rising=_is_rising(curve),
         intents=tuple(study.explain(before, after, succeeded)),
         left_out=study.left_out,
         cpu_s=time.process_time() - begun,
     )
 
 
-def _plateau(curve: Sequence[float]) -> int | None:
-    """The first window from which the mean rise of the rest is below `_PLATEAU`; None if there is none before the last two."""
-    for at in range(len(curve) - 2):
-        if (curve[-1] - curve[at]) / (len(curve) - 1 - at) < _PLATEAU:
-            return at
-    return None
+def _is_rising(curve: Sequence[float]) -> bool:
+    """Whether the mean of the last quarter is above that of the quarter before by `_PLATEAU`; False for fewer than four windows."""
+    quarter = len(curve) // 4
+    return quarter > 0 and float(np.mean(curve[-quarter:]) - np.mean(curve[-2 * quarter : -quarter])) > _PLATEAU
 
 
 class _Study:

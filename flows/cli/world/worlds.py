@@ -11,7 +11,7 @@ import typer
 
 from flows.cli.shared import Debug, NewestStore
 from flows.cli.terminal import handle_errors, out, print_text, read_lines
-from flows.cli.world import connect, explore
+from flows.cli.world import connect, explore, learn
 from flows.cli.world.worlds_write import write
 from storage.errors import BadInput
 
@@ -236,6 +236,7 @@ def try_(
 app.command("write")(write)
 app.add_typer(connect.app, name="connect")
 app.command("explore")(explore.explore)
+app.command("learn")(learn.learn)
 
 
 def _print_world(world: type[SpecWorld], draws: int) -> None:

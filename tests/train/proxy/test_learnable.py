@@ -1,0 +1,68 @@
+"""`headrace worlds learn`: what it measures is there, reasons follow from what was seen, and a climb needs a flat control."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from synth.worlds import WORLDS
+from train.measure.evaluate import Estimate
+from train.proxy.learnable import REASONS, LearnConfig, Learned, _is_rising, _Study, learn_world
+
+SMALL = LearnConfig(frames=30, experts=24, sft_tokens=5_000, steps=2, control_steps=1, held_out=16)
+CLIMBED = Learned("shop", 0.3, 0.5, Estimate(0.2, 0.1, 0.3), Estimate(0.0, -0.1, 0.1), (0.3, 0.5), True, (), 0, 1.0)
+
+
+def test_a_world_is_measured_before_and_after_with_its_control() -> None:
+    steps: list[tuple[str, int, int]] = []
+
+    learned = learn_world(WORLDS["hotel"], SMALL, progress=lambda *at: steps.append(at))
+
+    assert ("RL", 2, 2) in steps
+    assert ("control", 1, 1) in steps
+    assert 0 <= learned.before <= 1
+    assert learned.gain.mean == pytest.approx(learned.after - learned.before)
+    assert learned.control_gain is not None
+    assert len(learned.curve) == 1
+    assert {one.intent for one in learned.intents} <= set(WORLDS["hotel"].intents)
+    assert sum(one.tasks for one in learned.intents) <= SMALL.held_out
+
+
+def test_a_climb_is_more_than_chance_and_more_than_the_controls() -> None:
+    assert CLIMBED.climbs
+    assert not replace(CLIMBED, gain=Estimate(0.06, -0.01, 0.1)).climbs
+    assert not replace(CLIMBED, gain=Estimate(0.02, 0.01, 0.03)).climbs
+    assert not replace(CLIMBED, control_gain=Estimate(0.15, 0.05, 0.25)).climbs
+    assert replace(CLIMBED, before=0.95, gain=Estimate(0.0, -0.02, 0.02)).climbs
+
+
+def test_a_curve_that_ends_flat_is_not_rising() -> None:
+    assert _is_rising((0.1, 0.2, 0.3, 0.4))
+    assert not _is_rising((0.1, 0.4, 0.4, 0.41))
+    assert not _is_rising((0.1, 0.5))
+
+
+def test_reasons_follow_from_what_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = _Study(WORLDS["hotel"], SMALL)
+    intent = study.held_out[0].intent
+    own = [at for at, task in enumerate(study.held_out) if task.intent == intent]
+
+    def reason(before: float, after: float, *, read: bool = True, succeeded: int = 0) -> str:
+        rates = [np.full(len(study.held_out), rate) for rate in (before, after)]
+        if not read:
+            monkeypatch.setattr(study, "experts", [task for task in study.experts if task.intent != intent][:1])
+        rows = {one.intent: one for one in study.explain(*rates, Counter({intent: succeeded}))}
+        return rows[intent].reason
+
+    assert own
+    assert reason(0.95, 0.95) == "mastered"
+    assert reason(0.2, 0.4) == "moved"
+    assert reason(0.2, 0.2, succeeded=3) in ("slow", "unreadable")
+    assert reason(0.0, 0.0, read=False) == "unreadable"
+    undrawn = set(WORLDS["hotel"].intents) - {source.frame.intent for source in study.sources}
+    zeros = np.zeros(len(study.held_out))
+    assert {one.intent for one in study.explain(zeros, zeros, Counter()) if one.reason == "unsolvable"} <= undrawn
+    assert set(REASONS) >= {one.reason for one in study.explain(zeros, zeros, Counter())}
