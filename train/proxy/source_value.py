@@ -120,6 +120,7 @@ def value_sources(store: Store, config: ValueConfig, *, progress: Progress | Non
     """
     begun = time.monotonic()
     study = _Study.read(store, config)
+    study.folder.mkdir(parents=True, exist_ok=True)
     kept = study.kept()
     runs = study.runs()
     waiting = [run for run in runs if run_key(run) not in kept]
@@ -160,7 +161,6 @@ class _Study:
         settings = config.model_dump(exclude={"processes"})
         id = content_id("value", VERSION, settings, texts, measured)
         folder = store.root.parent / "value" / id
-        folder.mkdir(parents=True, exist_ok=True)
         return cls(config, folder, conversations, held_out)
 
     @property

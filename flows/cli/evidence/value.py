@@ -55,6 +55,7 @@ def value(
     with handle_errors(debug):
         from flows.runtime.progress import report, show_on_console
         from flows.summaries.summary_tables import print_table
+        from synth.worlds.stored_worlds import register_stored
         from train.proxy.source_value import ValueConfig, plan_value, value_sources
 
         config = ValueConfig(
@@ -67,6 +68,7 @@ def value(
             processes=processes,
         )
         data = validation.open_store(None, store)
+        register_stored(data)
         if dry_run:
             print_table(_plan_table(plan_value(data, config)), out)
             print_text("nothing was done", style="dim")
