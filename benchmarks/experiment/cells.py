@@ -1,17 +1,16 @@
 """Cells: trainings and their results, kept in one file and worked on by processes beside each other.
 
 A cell is a function of its specification (a frozen dataclass with numbers and names only), so any process may work on it. The results are
-lines of `benchmarks/results/evidence_cells.jsonl`, keyed by a hash of the specification and the version of the code that decides them;
-a killed benchmark, or another machine, continues where the file ends.
+entries of the journal `benchmarks/results/evidence_cells.jsonl`, keyed by a hash of the specification and the version of the code that
+decides them; a killed benchmark, or another machine, continues where it ends.
 """
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import asdict
 from pathlib import Path
@@ -21,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.harness import ROOT, Deadline, OutOfTime
+from storage.journal import Journal
 from storage.records import content_id
 from train.child_process import start_worker
 
@@ -37,22 +37,19 @@ class Cells:
     """The kept results, by the key of their specification."""
 
     def __init__(self, path: Path = KEPT) -> None:
-        self.path = path
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        self._results: dict[str, Result] = {(row := json.loads(line))["key"]: row["result"] for line in lines}
+        self._journal = Journal(path)
+        self._results: dict[str, Any] = {key: entry["result"] for key, entry in self._journal.entries().items()}
 
     def __contains__(self, spec: object) -> bool:
         return key_of(spec) in self._results
 
     def __getitem__(self, spec: object) -> Result:
-        return self._results[key_of(spec)]
+        found: Result = self._results[key_of(spec)]
+        return found
 
-    def add(self, spec: Any, result: Mapping[str, Any]) -> None:
-        key = key_of(spec)
-        self._results[key] = dict(result)
-        row = {"key": key, "spec": {"kind": type(spec).__name__, **asdict(spec)}, "result": result}
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row, separators=(",", ":")) + "\n")
+    def add(self, spec: Any, result: Result) -> None:
+        self._results[key_of(spec)] = result
+        self._journal.append(key_of(spec), {"spec": {"kind": type(spec).__name__, **asdict(spec)}, "result": result})
 
 
 def key_of(spec: Any) -> str:

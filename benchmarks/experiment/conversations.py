@@ -14,23 +14,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from benchmarks.experiment.prompts import prompted, shown_tools
+from benchmarks.worlds_sections.evolution import clusters_by_domain
 from storage.files import replace_atomically
 from storage.records import Message, RefusalReason
 from synth.blueprints.blueprint import Bands, Blueprint
-from synth.blueprints.conversation_template import intent_pool
 from synth.blueprints.draft import PlanFailed
 from synth.blueprints.planner import Planner
-from synth.clusters.business_clusters import Cluster, cluster_tools
+from synth.clusters.business_clusters import Cluster
 from synth.roles.simulate import Simulated, simulate
+from synth.run.candidates import EVOLVED_SHARE
 from synth.run.controller import Controller, Report
-from synth.tasks.split import STANDARD, division
-from synth.worlds import WORLDS
+from synth.tasks.split import is_in_division
 from synth.worlds.base import World
 
 PoolName = Literal["random", "even", "evolved", "controller"]
 ZIPF_EXPONENT = 1.0
 """Of the shares of domains in pool `random`."""
+SEED_FRAMES = is_in_division("seed")
 _CALIBRATION = 300
 _VERSION = 1
 
@@ -43,21 +46,9 @@ class Conversation:
     messages: tuple[Message, ...]
 
 
-def seed_frames(frame: str) -> bool:
-    return division(frame, STANDARD) == "seed"
-
-
-def held_out_frames(frame: str) -> bool:
-    return division(frame, STANDARD) == "held_out"
-
-
-def has_rule_refusal(blueprint: Blueprint) -> bool:
-    return any(goal.refusal is RefusalReason.RULE for goal in blueprint.goals)
-
-
 def executed(blueprint: Blueprint) -> Simulated | None:
     """The simulated conversation of a blueprint, if it is accepted and refuses nothing for a rule's sake."""
-    if has_rule_refusal(blueprint):
+    if any(goal.refusal is RefusalReason.RULE for goal in blueprint.goals):
         return None
     simulated = simulate(blueprint)
     return simulated if simulated.accepted else None
@@ -66,17 +57,6 @@ def executed(blueprint: Blueprint) -> Simulated | None:
 def as_prompted(blueprint: Blueprint, simulated: Simulated) -> Conversation:
     tools = shown_tools(blueprint.world, [node.tool for node in blueprint.nodes], blueprint.tools, blueprint.id)
     return Conversation(blueprint, prompted(simulated.trajectory.messages, tools))
-
-
-def clusters_by_domain(worlds: Sequence[type[World]]) -> dict[str, list[Cluster]]:
-    """Clusters of tools by every domain that they serve with calls."""
-    found: dict[str, list[Cluster]] = {}
-    for cluster in cluster_tools([tool for world in worlds for tool in world.tools]):
-        if cluster.world is not None:
-            busy = intent_pool(WORLDS[cluster.world], cluster.tool_names).busy
-            for domain in sorted({WORLDS[cluster.world].intents[intent].domain for intent in busy}):
-                found.setdefault(domain, []).append(cluster)
-    return found
 
 
 def make_pool(name: PoolName, worlds: Sequence[type[World]], size: int, seed: int, folder: Path) -> list[Conversation]:
@@ -95,10 +75,10 @@ def _unsteered(name: PoolName, worlds: Sequence[type[World]], seed: int) -> Iter
     """Conversations as the planner draws them. `random`: shares of domains by Zipf's law, in an order drawn by the seed; `even`: equal;
     `evolved`: equal, and half of the templates are changed by an operator, as the candidates of coverage are."""
     rng = random.Random(f"{name}/{seed}")
-    by_domain = clusters_by_domain(worlds)
+    by_domain = clusters_by_domain([world.name for world in worlds])
     domains = rng.sample(sorted(by_domain), len(by_domain))
     weights = [rank**-ZIPF_EXPONENT if name == "random" else 1.0 for rank in range(1, len(domains) + 1)]
-    draw = drawer(seed_frames, rng, evolved_share=0.5 if name == "evolved" else 0.0)
+    draw = drawer(SEED_FRAMES, rng, evolved_share=EVOLVED_SHARE if name == "evolved" else 0.0)
     while True:
         (domain,) = rng.choices(domains, weights)
         drawn = draw(rng.choice(by_domain[domain]), domain)
@@ -124,19 +104,17 @@ def drawer(is_allowed: Callable[[str], bool], rng: random.Random, *, evolved_sha
 
 def _controller(worlds: Sequence[type[World]], seed: int) -> Iterator[Conversation]:
     """Conversations of cells that the rarity controller draws, round by round, as `synthesize` steers with `objective: rarity`."""
-    import numpy as np
-
     rng = random.Random(f"controller/{seed}")
-    by_domain = clusters_by_domain(worlds)
+    by_domain = clusters_by_domain([world.name for world in worlds])
     domains = sorted(by_domain)
-    draw = drawer(seed_frames, rng)
+    draw = drawer(SEED_FRAMES, rng)
     calibration = [draw(rng.choice(by_domain[domain := rng.choice(domains)]), domain) for _ in range(_CALIBRATION)]
     low, high = np.quantile([one.blueprint.complexity for one in calibration if one is not None], [1 / 3, 2 / 3])
     bands, controller = Bands(float(low), float(high)), Controller(domains)
     while True:
         for drawn in controller.draw_round(rng, controller.config.proposals_per_round):
             planner = Planner(
-                seed_frames,
+                SEED_FRAMES,
                 chinese_share=0.0,
                 bands=bands,
                 tries=controller.tries(drawn.cell.domain),
@@ -152,13 +130,7 @@ def _controller(worlds: Sequence[type[World]], seed: int) -> Iterator[Conversati
             if simulated is None:
                 controller.record(Report(drawn.cell))
                 continue
-            controller.record(Report(drawn.cell, simulated.profile.coarse, _cell_of(simulated, bands)))
+            profile = simulated.profile
+            controller.record(Report(drawn.cell, profile.coarse, bands.cell(profile.domain, profile.coarse, profile.complexity)))
             yield as_prompted(blueprint, simulated)
         controller.end_round()
-
-
-def _cell_of(simulated: Simulated, bands: Bands):  # type: ignore[no-untyped-def]
-    from synth.blueprints.cell import Cell, mode_family
-
-    profile = simulated.profile
-    return Cell(profile.domain, mode_family(profile.coarse), bands.band(profile.complexity))

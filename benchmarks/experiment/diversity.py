@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.experiment.cells import Cells, Result, pack, unpack
-from benchmarks.experiment.conversations import Conversation, PoolName, make_pool
-from benchmarks.experiment.ground import base_of, ground_of
+from benchmarks.experiment.conversations import PoolName
+from benchmarks.experiment.ground import base_of, ground_of, read_pool
 from benchmarks.experiment.held_out import EACH, STRATA, measure
 from benchmarks.experiment.learned import best_shares, draw_by_source
 from benchmarks.experiment.practice import with_replay
@@ -40,8 +40,11 @@ POOL_OF: Mapping[Arm, PoolName] = {
 }
 CANDIDATES = 5
 """Blueprints that coverage chooses from, as a multiple of what it keeps."""
+_LOOKED_AT: Mapping[PoolName, int] = {"random": 1, "even": 2, "controller": 1, "evolved": CANDIDATES}
+"""Conversations of a pool that its arms look at, as a multiple of the size."""
+_SPARE = 1.1
 UNIT_TOKENS = 210
-"""Tokens of a conversation, by which sizes become budgets: the mean of the pool `even`."""
+"""Tokens of a conversation, by which sizes become budgets: about the mean of the pool `even`."""
 SEEDS, SIZE_SEEDS = (0, 1, 2, 3, 4, 5), (0, 1, 2)
 MAIN_SIZE = 500
 ARMS: tuple[Arm, ...] = ("even", "coverage", "evolved", "controller", "quantity", "random", "shuffled")
@@ -97,7 +100,8 @@ def measured(model: object, tokenizer: object, seed: int) -> Result:
 
 def examples_of(cell: ArmCell) -> list[Example]:
     """What an arm trains on: conversations in the order of its choice, up to the budget."""
-    pool, pool_examples = _pool(POOL_OF[cell.arm], cell.size, cell.seed)
+    size = int(_SPARE * cell.size * _LOOKED_AT[POOL_OF[cell.arm]])
+    pool, pool_examples = read_pool(POOL_OF[cell.arm], size, cell.seed)
     tokens = [example.tokens for example in pool_examples]
     budget = UNIT_TOKENS * cell.size * (2 if cell.arm == "quantity" else 1)
     order: Sequence[int] = range(len(pool))
@@ -106,7 +110,7 @@ def examples_of(cell: ArmCell) -> list[Example]:
     if cell.arm in ("coverage", "shuffled"):
         offered = range(_offered(tokens, CANDIDATES * budget))
         candidates = [(features(pool[at].blueprint), estimated_tokens(pool[at].blueprint)) for at in offered]
-        order = Coverage(CoverageWeights(*cell.weights)).choose(candidates, float("inf"), most=4 * cell.size)
+        order = Coverage(CoverageWeights(*cell.weights)).choose(candidates, 4 * cell.size)
     chosen = _within(order, tokens, budget)
     if cell.arm == "shuffled":
         conversations = shuffled([pool[at].messages for at in chosen], cell.seed)
@@ -127,22 +131,6 @@ def _within(order: Sequence[int], tokens: Sequence[int], budget: float) -> list[
             chosen.append(position)
             left -= tokens[position]
     return chosen
-
-
-@lru_cache(maxsize=4)
-def _pool(name: PoolName, size: int, seed: int) -> tuple[list[Conversation], list[Example]]:
-    """The conversations of a pool that fit the policy's window, and their tokens."""
-    ground = ground_of(seed)
-    pool = make_pool(
-        name,
-        ground.domains.training,
-        int(1.1 * size * (2 if name == "even" else CANDIDATES if name == "evolved" else 1)),
-        seed,
-        ground.folder,
-    )
-    examples = encode(ground.tokenizer(), [one.messages for one in pool])
-    fits = [at for at, example in enumerate(examples) if example.tokens <= 640]
-    return [pool[at] for at in fits], [examples[at] for at in fits]
 
 
 def shuffled(conversations: Sequence[Sequence[Message]], seed: int) -> list[tuple[Message, ...]]:

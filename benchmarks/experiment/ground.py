@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.experiment.cells import WORK
-from benchmarks.experiment.conversations import make_pool
+from benchmarks.experiment.conversations import Conversation, PoolName, make_pool
 from benchmarks.experiment.domains import SETTING_THEMES, Domains, DomainsConfig, choose_domains, domains_of, practice_domains
 from benchmarks.experiment.held_out import HeldOut, expert_messages_of, held_out_set
-from benchmarks.experiment.practice import practice, train_base
+from benchmarks.experiment.practice import TINY, practice, train_base
 from train import tiny
+from train.proxy.token_training import Example, encode
 
 _WORDS_POOL, _WORDS_SEED = 3_000, 1_000
 BASES = 3
@@ -73,3 +74,13 @@ def ground_of(seed: int) -> Ground:
 @lru_cache(maxsize=2)
 def _held_out(ground: Ground) -> tuple[HeldOut, ...]:
     return held_out_set(ground.domains.held_out, ground.folder)
+
+
+@lru_cache(maxsize=4)
+def read_pool(name: PoolName, size: int, seed: int) -> tuple[list[Conversation], list[Example]]:
+    """The conversations of a pool that fit the policy's window, and their tokens."""
+    ground = ground_of(seed)
+    pool = make_pool(name, ground.domains.training, size, seed, ground.folder)
+    examples = encode(ground.tokenizer(), [one.messages for one in pool])
+    fits = [at for at, example in enumerate(examples) if example.tokens <= TINY.positions]
+    return [pool[at] for at in fits], [examples[at] for at in fits]

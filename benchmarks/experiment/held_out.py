@@ -18,8 +18,9 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from benchmarks.experiment.conversations import clusters_by_domain, executed, held_out_frames
+from benchmarks.experiment.conversations import executed
 from benchmarks.experiment.prompts import prompted_task
+from benchmarks.worlds_sections.evolution import clusters_by_domain
 from storage.files import replace_atomically
 from storage.records import Message, Outcome, RefusalReason, Task
 from synth.blueprints.blueprint import Blueprint
@@ -30,6 +31,7 @@ from synth.blueprints.planner import Planner
 from synth.conversations.conversation_task import conversation_task
 from synth.rollouts.draws import rollout
 from synth.tasks.solver import NotAdmitted
+from synth.tasks.split import is_in_division
 from synth.worlds import WORLDS
 from synth.worlds.base import World
 
@@ -96,7 +98,7 @@ def held_out_set(worlds: Sequence[type[World]], folder: Path, each: int = EACH) 
 
 def _draw(stratum: Stratum, worlds: Sequence[type[World]], each: int) -> list[HeldOut]:
     rng = random.Random(f"held-out/{stratum}")
-    planner, by_domain = Planner(held_out_frames, chinese_share=0.0), clusters_by_domain(worlds)
+    planner, by_domain = Planner(is_in_division("held_out"), chinese_share=0.0), clusters_by_domain([world.name for world in worlds])
     domains = sorted(by_domain)
     found: dict[str, tuple[Blueprint, Task]] = {}
     for number in range(_CANDIDATES * each * _MOST_TRIES):

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
 from benchmarks.experiment.cells import Cells, Result
-from benchmarks.experiment.conversations import Conversation, make_pool
-from benchmarks.experiment.ground import SETTING_SEED, base_of, ground_of
+from benchmarks.experiment.conversations import Conversation
+from benchmarks.experiment.ground import SETTING_SEED, base_of, ground_of, read_pool
 from benchmarks.experiment.held_out import STRATA, expert_messages_of, stratum_of
 from benchmarks.experiment.practice import with_replay
 from train.proxy.mixtures import draw_data, draw_mixtures, fit_ridge
-from train.proxy.token_training import Example, TokenTraining, encode, mean_losses, train
+from train.proxy.token_training import TokenTraining, encode, mean_losses, train
 
 SOURCES = (*STRATA, "mixed")
 PROXIES = 24
@@ -45,7 +44,7 @@ def run_proxy(cell: ProxyCell) -> Result:
     from transformers import AutoModelForCausalLM
 
     ground = ground_of(cell.seed)
-    pool, examples = _pool(cell.seed)
+    pool, examples = read_pool("evolved", _POOL, cell.seed)
     positions = draw_by_source(pool, [example.tokens for example in examples], cell.shares, _DATA_TOKENS, cell.seed)
     model = AutoModelForCausalLM.from_pretrained(ground.base(cell.seed))
     data = with_replay(ground.tokenizer(), base_of(cell.seed), [examples[at] for at in positions])
@@ -73,12 +72,3 @@ def best_shares(cells: Cells) -> tuple[float, ...]:
     fit = fit_ridge(shares, np.array([cells[cell]["mean"] for cell in trained]))
     searched = draw_mixtures(np.full(len(SOURCES), 1 / len(SOURCES)), _SEARCHED, np.random.default_rng(1))
     return tuple(searched[int(fit.predict(searched).argmin())].round(4).tolist())
-
-
-@lru_cache(maxsize=1)
-def _pool(seed: int) -> tuple[list[Conversation], list[Example]]:
-    ground = ground_of(seed)
-    pool = make_pool("evolved", ground.domains.training, _POOL, seed, ground.folder)
-    examples = encode(ground.tokenizer(), [one.messages for one in pool])
-    fits = [at for at, example in enumerate(examples) if example.tokens <= 640]
-    return [pool[at] for at in fits], [examples[at] for at in fits]

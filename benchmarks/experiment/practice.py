@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.experiment.cells import WORK
-from benchmarks.experiment.conversations import clusters_by_domain, drawer, seed_frames
+from benchmarks.experiment.conversations import SEED_FRAMES, drawer
 from benchmarks.experiment.domains import SETTING_THEMES, THEMES, practice_domains
+from benchmarks.worlds_sections.evolution import clusters_by_domain
 from storage.files import replace_atomically
 from storage.records import FunctionCall, Message
 from synth.blueprints.blueprint import Blueprint
@@ -80,7 +81,7 @@ def _requests(path: Path) -> list[tuple[Message, ...]]:
     """REQUESTS conversations, half of them acts, evenly over the practice domains; drawn now unless the file has them."""
     if not path.exists():
         rng = random.Random("practice")
-        draw, by_domain = drawer(seed_frames, rng), clusters_by_domain(practice_domains())
+        draw, by_domain = drawer(SEED_FRAMES, rng), clusters_by_domain([world.name for world in practice_domains()])
         domains, drawn = itertools.cycle(sorted(by_domain)), dict[bool, list[tuple[Message, ...]]]({True: [], False: []})
         while len(drawn[True]) + len(drawn[False]) < REQUESTS:
             domain = next(domains)

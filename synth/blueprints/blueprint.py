@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import Field, field_serializer
 
 from storage.records import JSON, Call, Fact, Language, Record, RefusalReason, Tool
-from synth.blueprints.cell import Band, mode_family
+from synth.blueprints.cell import Band, Cell, mode_family
 from synth.blueprints.schedule import Cue, GoalTemplate
 
 MAX_EXTRA_CALLS = 2
@@ -157,6 +157,10 @@ class Bands:
 
     def band(self, complexity: float) -> Band:
         return "low" if complexity < self.low_to else "high" if complexity >= self.high_from else "mid"
+
+    def cell(self, domain: str, coarse: str, complexity: float) -> Cell:
+        """The cell of a conversation. coarse: its signature of modes."""
+        return Cell(domain, mode_family(coarse), self.band(complexity))
 
 
 # ---- static checks --------------------------------------------------------------------------------------------------

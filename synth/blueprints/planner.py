@@ -149,7 +149,7 @@ class Planner:
         return max((self.factors.get((template.world.name, goal.intent), 1.0) for goal in template.goals), default=1.0)
 
     def draw_unsteered(self, cluster: Cluster, rng: random.Random, *, domain: str | None = None, evolved_share: float = 0.0) -> Blueprint:
-        """A blueprint without a cell: for calibration, as a candidate of coverage, and as the control for steering.
+        """A blueprint without a cell: for calibration, as a candidate of coverage, and to compare the controller with.
 
         domain: domain of its first goal; None for any that the cluster serves.
         evolved_share: share of templates that an operator changes.

@@ -8,6 +8,7 @@ evaluation have frames of every intent. Drills do not count in the figures of di
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ from storage.records import CODE_TOOL, Frame, Task, canonical_json, content_id
 from storage.tables import TABLES
 from synth.clusters.business_clusters import Cluster
 from synth.tasks.solver import NotAdmitted, Use, admit_any, training_seed, world_seeds
-from synth.tasks.split import DivisionConfig, division
+from synth.tasks.split import STANDARD, DivisionConfig, division
 from synth.tasks.wording import render
 from synth.worlds.base import Intent, World
 
@@ -77,30 +78,52 @@ def _draw(
     world: type[World], intent: Intent, clusters: Sequence[Cluster], divisions: DivisionConfig, drills: dict[str, Drill], rng: random.Random
 ) -> Drill | None:
     for _ in range(_TRIES):
-        names = frozenset(slot.name for slot in intent.slots if slot.is_required or rng.random() < _OPTIONAL_SHARE)
-        slots = world(training_seed(rng.randrange(2**20))).draw_slots(intent.name, names, rng)
-        frame = Frame(world=world.name, intent=intent.name, slots=slots)
+        frame = _draw_frame(world, intent, rng)
         if frame.id in drills:
             continue
-        side = division(frame.id, divisions)
-        use: Use = "eval_out" if side == "held_out" else "train"
-        blueprint_id = content_id("blueprint", "drill", frame.id)
-        language = world.language_near("en")
         try:
-            task = admit_any(
-                world,
-                frame,
-                text=render(world, frame, language, rng, canonical=True),
-                language=language,
-                seeds=world_seeds(frame.id, 0, use, _SEEDS),
-                division=side,
-                use=use,
-                blueprint_id=blueprint_id,
-            )
+            task = _admit(world, frame, divisions, rng)
         except NotAdmitted:
             continue
-        return Drill(blueprint_id, _cluster_of(task, clusters), intent.domain, task)
+        return Drill(content_id("blueprint", "drill", frame.id), _cluster_of(task, clusters), intent.domain, task)
     return None
+
+
+def why_not_drawn(world: type[World], intent: str, *, seed: int) -> str:
+    """The most frequent reason why draws of an intent give no task; empty if one of them gave a task."""
+    rng = random.Random(content_id("not drawn", world.name, intent, seed))
+    reasons: Counter[str] = Counter()
+    for _ in range(_TRIES):
+        try:
+            _admit(world, _draw_frame(world, world.intents[intent], rng), STANDARD, rng)
+        except NotAdmitted as refused:
+            reasons[refused.reason] += 1
+            continue
+        return ""
+    return reasons.most_common(1)[0][0]
+
+
+def _draw_frame(world: type[World], intent: Intent, rng: random.Random) -> Frame:
+    names = frozenset(slot.name for slot in intent.slots if slot.is_required or rng.random() < _OPTIONAL_SHARE)
+    slots = world(training_seed(rng.randrange(2**20))).draw_slots(intent.name, names, rng)
+    return Frame(world=world.name, intent=intent.name, slots=slots)
+
+
+def _admit(world: type[World], frame: Frame, divisions: DivisionConfig, rng: random.Random) -> Task:
+    """The task of a frame. Raises NotAdmitted."""
+    side = division(frame.id, divisions)
+    use: Use = "eval_out" if side == "held_out" else "train"
+    language = world.language_near("en")
+    return admit_any(
+        world,
+        frame,
+        text=render(world, frame, language, rng, canonical=True),
+        language=language,
+        seeds=world_seeds(frame.id, 0, use, _SEEDS),
+        division=side,
+        use=use,
+        blueprint_id=content_id("blueprint", "drill", frame.id),
+    )
 
 
 def _cluster_of(task: Task, clusters: Sequence[Cluster]) -> str | None:

@@ -1,8 +1,8 @@
 """Coverage per token: which blueprints of a set of candidates to execute (definition P4).
 
 A blueprint covers the tools that it calls and the kinds of decision that its words or the tools' results ask for. A feature's worth
-is its weight times the square root of how often the chosen conversations have it, so a first use is worth much, a hundredth little
-(a submodular function; the greedy choice by gain per cost is within 1 - 1/sqrt(e) of the best one under a budget, Leskovec et al. 2007).
+is its weight times the square root of how often the chosen conversations have it, so a first use is worth much, a hundredth little. Gains
+only fall as features are counted (the sum is submodular), so the greedy choice is found lazily (CELF, Leskovec et al. 2007, section 4).
 The cost of a blueprint is its estimated number of tokens. Nothing is executed and no teacher is paid before the choice.
 """
 
@@ -92,39 +92,29 @@ class Coverage:
         )
         return float(sum(gains))
 
-    def choose(
-        self,
-        candidates: Sequence[tuple[Features, int]],
-        most_tokens: float,
-        most: int | None = None,
-        factors: Sequence[float] | None = None,
-    ) -> list[int]:
-        """Positions of the candidates with the highest gain per token, each counted before the next is chosen.
+    def choose(self, candidates: Sequence[tuple[Features, int]], most: int, factors: Sequence[float] | None = None) -> list[int]:
+        """Positions of at most `most` candidates with the highest gain per token, each counted before the next is chosen.
 
         Args:
             candidates: features and cost in tokens (above 0) of each.
-            most_tokens: budget; a candidate that exceeds what is left is passed over.
-            most: most candidates.
             factors: of each candidate's gain; None: 1. As a feature's worth is a square root, features whose gains have the factor f
                 are chosen about f^2 times as often.
         """
-        factor = factors if factors is not None else [1.0] * len(candidates)
-        chosen: list[int] = []
-        left = most_tokens
-        heap = [(-factor[at] * self.gain(covered) / cost, at) for at, (covered, cost) in enumerate(candidates)]
-        heapq.heapify(heap)
-        while heap and (most is None or len(chosen) < most):
-            _, at = heapq.heappop(heap)
+
+        def looks(at: int) -> tuple[float, int]:
             covered, cost = candidates[at]
-            if cost > left:
+            return -(factors[at] if factors is not None else 1.0) * self.gain(covered) / cost, at
+
+        chosen: list[int] = []
+        heap = [looks(at) for at in range(len(candidates))]
+        heapq.heapify(heap)
+        while heap and len(chosen) < most:
+            fresh = looks(heapq.heappop(heap)[1])
+            if heap and fresh > heap[0]:
+                heapq.heappush(heap, fresh)
                 continue
-            fresh = -factor[at] * self.gain(covered) / cost  # gains only fall as features are counted, so a stale entry is too good
-            if heap and (fresh, at) > heap[0]:
-                heapq.heappush(heap, (fresh, at))
-                continue
-            chosen.append(at)
-            self.add(covered)
-            left -= cost
+            chosen.append(fresh[1])
+            self.add(candidates[fresh[1]][0])
         return chosen
 
 

@@ -19,24 +19,30 @@ from synth.blueprints.planner import Planner
 from synth.blueprints.token_coverage import Coverage, estimated_tokens, features
 from synth.clusters.business_clusters import Cluster
 from synth.gc_paused import pause_gc
-from synth.run.proposals import is_in_division
-from synth.tasks.split import DivisionConfig
+from synth.tasks.split import DivisionConfig, is_in_division
 
 EVOLVED_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class CandidateJob:
-    """What a candidate depends on: see `synth.run.proposals.Job`. domain: of its first goal."""
+class PlanSettings:
+    """What all candidates of a round share; see `synth.run.proposals.Job`."""
 
-    key: str
-    cluster: Cluster
-    domain: str
     bands: Bands
     chinese_share: float
     veiled_share: float
     code_share: float | None
     divisions: DivisionConfig
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateJob:
+    """What a candidate depends on. key: seed of its draws. domain: of its first goal."""
+
+    key: str
+    cluster: Cluster
+    domain: str
+    settings: PlanSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +62,14 @@ class Choice:
 
 
 def candidate_jobs(
-    by_domain: Mapping[str, Sequence[Cluster]],
-    weights: Mapping[str, float],
-    count: int,
-    key: Sequence[object],
-    **settings: object,
+    by_domain: Mapping[str, Sequence[Cluster]], weights: Mapping[str, float], count: int, key: Sequence[object], settings: PlanSettings
 ) -> list[CandidateJob]:
-    """`count` jobs, in domains drawn by weight. key: seed of the draws. settings: the other fields of `CandidateJob`."""
+    """`count` jobs, in domains drawn by weight (1 where it is missing). key: seed of the draws."""
     rng = random.Random(content_id("candidates", *key))
     domains = sorted(by_domain)
     drawn = rng.choices(domains, [weights.get(domain, 1.0) for domain in domains], k=count)
     return [
-        CandidateJob(content_id("candidate", *key, at), rng.choice(by_domain[domain]), domain, **settings)  # type: ignore[arg-type]
-        for at, domain in enumerate(drawn)
+        CandidateJob(content_id("candidate", *key, at), rng.choice(by_domain[domain]), domain, settings) for at, domain in enumerate(drawn)
     ]
 
 
@@ -79,12 +80,13 @@ def plan_candidates(jobs: Sequence[CandidateJob]) -> list[Candidate | None]:
 
 
 def _plan(job: CandidateJob) -> Candidate | None:
+    settings = job.settings
     planner = Planner(
-        is_in_division("seed", job.divisions),
-        job.chinese_share,
-        bands=job.bands,
-        veiled_share=job.veiled_share,
-        code_share=job.code_share,
+        is_in_division("seed", settings.divisions),
+        settings.chinese_share,
+        bands=settings.bands,
+        veiled_share=settings.veiled_share,
+        code_share=settings.code_share,
     )
     try:
         blueprint = planner.draw_unsteered(job.cluster, random.Random(job.key), domain=job.domain, evolved_share=EVOLVED_SHARE)
@@ -109,10 +111,10 @@ def choose(
         offered = [(features(one.blueprint), estimated_tokens(one.blueprint)) for one in group]
         scale = [wanted.get(one.blueprint.domain, 1.0) ** 0.5 for one in group]
         before = Coverage(coverage.weights, coverage.counts)
-        for at in coverage.choose(offered, float("inf"), places, scale):
+        for at in coverage.choose(offered, places, scale):
             covered, tokens = offered[at]
             blueprint = group[at].blueprint
-            cell = Cell(blueprint.domain, blueprint.family, bands.band(blueprint.complexity))
+            cell = bands.cell(blueprint.domain, blueprint.mode_coarse, blueprint.complexity)
             chosen.append(Choice(group[at], before.gain(covered), tokens, cell))
             before.add(covered)
     return chosen

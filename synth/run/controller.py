@@ -98,7 +98,6 @@ class Draw:
     measured_on: the counts that the feasibility follows from.
     probability: of this draw.
     else_families: all mode families, in a random order by rarity; the planner tries them if the cell is not feasible.
-    gain, tokens: with coverage, what the blueprint adds and its estimated tokens; the terms of rarity are 0.
     """
 
     cell: Cell
@@ -110,8 +109,6 @@ class Draw:
     probability: float
     else_families: tuple[str, ...]
     focus: float = 0.0
-    gain: float | None = None
-    tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ import random
 import threading
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import polars as pl
 
@@ -17,8 +16,8 @@ from storage.execution import Progress
 from storage.records import Cost, Division, Frame, Message, Outcome, Task, canonical_json, content_id
 from storage.tables import TABLES
 from synth.blueprints.blueprint import Bands, Blueprint
-from synth.blueprints.cell import Cell, mode_family
-from synth.blueprints.draft import FrameFilter, PlanFailed
+from synth.blueprints.cell import Cell
+from synth.blueprints.draft import PlanFailed
 from synth.blueprints.planner import Planner
 from synth.blueprints.redraw import redraw
 from synth.clusters.business_clusters import Cluster
@@ -27,10 +26,11 @@ from synth.engines.base import EngineFailure, has_failed, side_by_side
 from synth.gc_paused import pause_gc
 from synth.roles.role_engines import RoleEngines
 from synth.roles.simulate import Simulated
+from synth.run.candidates import Choice
 from synth.run.controller import Draw, Report
 from synth.run.outcomes import Example, conversation_example, unplanned_example
 from synth.tasks.solver import NotAdmitted, Use, admit
-from synth.tasks.split import DivisionConfig, division
+from synth.tasks.split import DivisionConfig, is_in_division
 from synth.worlds import WORLDS
 
 SCRIPTED = RoleEngines()
@@ -174,12 +174,6 @@ def propose_with_models(
     return proposals
 
 
-@lru_cache(maxsize=64)
-def is_in_division(side: Division, divisions: DivisionConfig) -> FrameFilter:
-    """Whether a frame is in a division. Cached, so that planners can cache by this function."""
-    return lambda frame_id: division(frame_id, divisions) == side
-
-
 def without_repeats(proposals: Sequence[Proposal], known: Set[str]) -> list[Proposal]:
     """The proposals, in order; one whose blueprint was drawn before counts as a proposal without a plan. A small world has few blueprints.
 
@@ -297,12 +291,11 @@ def report(proposal: Proposal, bands: Bands) -> Report | None:
     if proposal.simulated is None or not proposal.accepted:
         return Report(proposal.job.cell, was_planned=proposal.blueprint is not None)
     profile = proposal.simulated.profile
-    got = Cell(profile.domain, mode_family(profile.coarse), bands.band(profile.complexity))
-    return Report(proposal.job.cell, profile.coarse, got)
+    return Report(proposal.job.cell, profile.coarse, bands.cell(profile.domain, profile.coarse, profile.complexity))
 
 
-def decision_rows(run: str, number: int, draws: Sequence[Draw], proposals: Sequence[Proposal], bands: Bands) -> pl.DataFrame:
-    """Rows of table `decisions`: for each proposal the drawn cell, why it was drawn, and the result."""
+def decision_rows(run: str, number: int, draws: Sequence[Draw | Choice], proposals: Sequence[Proposal], bands: Bands) -> pl.DataFrame:
+    """Rows of table `decisions`: for each proposal the drawn or chosen cell, why, and the result. The columns of the other way are null."""
     rows = []
     for position, (draw, one) in enumerate(zip(draws, proposals, strict=True)):
         outcome = report(one, bands)
@@ -317,24 +310,35 @@ def decision_rows(run: str, number: int, draws: Sequence[Draw], proposals: Seque
                 "domain": draw.cell.domain,
                 "mode_family": draw.cell.family,
                 "complexity_band": draw.cell.band,
-                "domain_bits": round(draw.domain_bits, 6),
-                "family_bits": round(draw.family_bits, 6),
-                "band_deficit": round(draw.band_deficit, 6),
-                "feasibility": round(draw.feasibility, 6),
-                "measured_on": draw.measured_on,
-                "probability": round(draw.probability, 9),
+                **dict.fromkeys(_WHY),
+                **_why(draw),
                 "operators": [] if one.blueprint is None else list(one.blueprint.operators),
                 "status": one.status,
                 "reason": one.reason or None,
                 "got_domain": None if got is None else got.domain,
                 "got_mode_family": None if got is None else got.family,
                 "got_complexity_band": None if got is None else got.band,
-                "focus": round(draw.focus, 6),
-                "gain": None if draw.gain is None else round(draw.gain, 6),
-                "tokens": draw.tokens,
             }
         )
     return pl.DataFrame(rows, schema=TABLES["decisions"].columns)
+
+
+_WHY = ("domain_bits", "family_bits", "band_deficit", "feasibility", "measured_on", "probability", "focus", "gain", "tokens")
+
+
+def _why(draw: Draw | Choice) -> dict[str, float | str]:
+    """The terms of a draw by rarity, or of a choice by coverage."""
+    if isinstance(draw, Choice):
+        return {"gain": round(draw.gain, 6), "tokens": draw.tokens}
+    return {
+        "domain_bits": round(draw.domain_bits, 6),
+        "family_bits": round(draw.family_bits, 6),
+        "band_deficit": round(draw.band_deficit, 6),
+        "feasibility": round(draw.feasibility, 6),
+        "measured_on": draw.measured_on,
+        "probability": round(draw.probability, 9),
+        "focus": round(draw.focus, 6),
+    }
 
 
 def blueprint_rows(number: int, proposals: Sequence[Proposal]) -> pl.DataFrame:

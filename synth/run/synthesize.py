@@ -41,7 +41,7 @@ from synth.engines.base import EngineUnusable
 from synth.engines.budget import BudgetSpent
 from synth.roles.judge_calibration import ASKED, Agreement, label_conversations
 from synth.roles.role_engines import RoleEngines, open_role_engines
-from synth.run.candidates import candidate_jobs, choose, plan_candidates
+from synth.run.candidates import Choice, PlanSettings, candidate_jobs, choose, plan_candidates
 from synth.run.config import SynthesisConfig
 from synth.run.controller import Controller, Draw
 from synth.run.failure_targeting import build_controller, factors, focus_of, order_clusters
@@ -372,13 +372,13 @@ class _Run:
 
     # ---- jobs ---------------------------------------------------------------------------------------------------------------
 
-    def _jobs(self, number: int, controller: Controller, bands: Bands) -> tuple[list[Draw], list[Job]]:
-        """The controller's draws for a round, and the job of each."""
+    def _jobs(self, number: int, controller: Controller, bands: Bands) -> tuple[Sequence[Draw | Choice], list[Job]]:
+        """The controller's draws for a round, or what covers most, and the job of each."""
         most = self.patience.limit(min(self.config.evolution.proposals_per_round, self.config.max_proposals - self.state.proposals))
         if self.config.evolution.objective == "coverage":
-            draws, jobs = self._covering_jobs(number, most, bands)
+            chosen, jobs = self._covering_jobs(number, most, bands)
             if jobs:  # else all candidates were drawn before: the cells of the controller may have others
-                return draws, jobs
+                return chosen, jobs
         draws, jobs = controller.draw_round(random.Random(content_id("round", self.config.seed, number)), most), []
         code_shares = self._code_shares([draw.cell for draw in draws])
         use, used_modes = self.state.cluster_use.copy(), controller.used_modes.copy()
@@ -399,7 +399,7 @@ class _Run:
             )
         return draws, jobs
 
-    def _covering_jobs(self, number: int, most: int, bands: Bands) -> tuple[list[Draw], list[Job]]:
+    def _covering_jobs(self, number: int, most: int, bands: Bands) -> tuple[list[Choice], list[Job]]:
         """The blueprints that cover most per token, of several planned for each; and why each was chosen."""
         config, per_proposal = self.config, self.config.evolution.candidates_per_proposal
         jobs = candidate_jobs(
@@ -407,19 +407,14 @@ class _Run:
             self.setup.domain_weights,
             most * per_proposal,
             (config.seed, number, *((self.focus.id,) if self.focus is not None else ())),
-            bands=bands,
-            chinese_share=config.chinese_share,
-            veiled_share=config.veiled_share,
-            code_share=self.setup.code_share,
-            divisions=self.setup.divisions,
+            PlanSettings(bands, config.chinese_share, config.veiled_share, self.setup.code_share, self.setup.divisions),
         )
         run = self.executor.map if self.executor is not None else map
         batches = run(plan_candidates, [jobs[start : start + _BATCH] for start in range(0, len(jobs), _BATCH)])
         planned = {one.blueprint.id: one for batch in batches for one in batch if one is not None}
         fresh = [one for id, one in planned.items() if id not in self.state.blueprints]
         chosen = choose(fresh, Coverage(counts=self.coverage.counts), most, bands, self._wanted_domains())
-        draws = [Draw(one.cell, 0.0, 0.0, 0.0, 1.0, "prior", 1 / per_proposal, (), gain=one.gain, tokens=one.tokens) for one in chosen]
-        return draws, [
+        return chosen, [
             replace(self._job(number, at, [one.candidate.cluster], one.cell, bands), planned=one.candidate.blueprint)
             for at, one in enumerate(chosen)
         ]

@@ -6,6 +6,9 @@ Frames that differ in an individual alone may fall into different divisions; `tr
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
+
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from storage.records import JSON, Division, Frame, content_id, frame_id
@@ -74,3 +77,9 @@ def _division(position: float, config: DivisionConfig) -> Division:
     if position < config.seed_share:
         return "seed"
     return "probe" if position < config.seed_share + config.probe_share else "held_out"
+
+
+@lru_cache(maxsize=64)
+def is_in_division(side: Division, divisions: DivisionConfig = STANDARD) -> Callable[[str], bool]:
+    """Whether the frame of an id is in a division. Cached, so that planners can cache by this function."""
+    return lambda frame_id: division(frame_id, divisions) == side

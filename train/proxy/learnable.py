@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from storage.errors import BadInput, HeadraceError
 from storage.execution import Progress
 from storage.records import CODE_TOOL, Language, Message, Outcome, Task
-from synth.blueprints.single_goal import draw_drills
+from synth.blueprints.single_goal import draw_drills, why_not_drawn
 from synth.conversations.expert import expert_trajectory
 from synth.rollouts.draws import rollout
 from synth.tasks.solver import NotAdmitted
@@ -44,7 +44,7 @@ REASONS: dict[Reason, str] = {
     "moved": "success rose",
     "unsolvable": "no task of it could be drawn",
     "unreadable": "most held-out requests have a word that no training request has",
-    "ambiguous": "equal requests want different things",
+    "ambiguous": "its requests do not say all that the calls need, so no task was admitted",
     "never succeeded": "no rollout of RL ever solved one, so RL has nothing to learn from",
     "slow": "solved sometimes, but success did not rise",
 }
@@ -223,11 +223,10 @@ class _Study:
         intents: dict[str, str] = {}
         rates: list[float] = []
         succeeded: Counter[str] = Counter()
-        rng = np.random.default_rng(self.config.seed)
         settings = RLSettings(max_steps=steps, reward=reward, resample_rounds=0)
 
         def source(step: int, again: int = 0) -> Sequence[Task]:
-            tasks: list[Task] = []
+            tasks, rng = list[Task](), np.random.default_rng((self.config.seed, step, again))
             for attempt in range(settings.tasks_a_step * _TRIES_PER_TASK):
                 origin = self.sources[int(rng.integers(len(self.sources)))]
                 index = _FIRST_RL_INDEX + step * 1_000 + attempt
@@ -264,7 +263,8 @@ class _Study:
         for intent in self.world.intents:
             if intent not in drawn:
                 if CODE_TOOL not in _tools(self.world, intent):
-                    rows.append(IntentProgress(intent, 0, 0.0, 0.0, "unsolvable"))
+                    refused = why_not_drawn(self.world, intent, seed=self.config.seed)
+                    rows.append(IntentProgress(intent, 0, 0.0, 0.0, "ambiguous" if refused == "undetermined" else "unsolvable"))
                 continue
             own = places.get(intent, [])
             if own:
@@ -278,19 +278,9 @@ class _Study:
         if after - before >= _MOVED:
             return "moved"
         tasks = [self.held_out[place] for place in at]
-        if self._are_ambiguous(intent):
-            return "ambiguous"
         if sum(bool(_words(task.messages) - read) for task in tasks) > len(tasks) / 2:
             return "unreadable"
         return "slow" if succeeded[intent] else "never succeeded"
-
-    def _are_ambiguous(self, intent: str) -> bool:
-        """Whether a request of the intent is, word for word, also one with another plan."""
-        plans: dict[str, set[str]] = defaultdict(set)
-        for task in (*self.experts, *self.held_out):
-            plans[task.messages[-1].content or ""].add(str([call.tool for call in task.plan.calls]))
-        own = {task.messages[-1].content or "" for task in (*self.experts, *self.held_out) if task.intent == intent}
-        return any(len(plans[text]) > 1 for text in own)
 
 
 def _tools(world: type[World], intent: str) -> tuple[str, ...]:

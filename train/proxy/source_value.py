@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,11 @@ from scipy.stats import spearmanr
 
 from storage.execution import Progress
 from storage.files import replace_atomically
+from storage.journal import Journal
 from storage.records import Language, content_id
 from storage.store import Store
 from train.child_process import start_worker
+from train.data.seed_split import rough_tokens
 from train.proxy.mixtures import Floats, Gain, draw_data, draw_mixtures, fit_ridge, gains, weights
 from train.proxy.sources import HeldOutConversation, LabelledConversation, SourceKind, read_held_out, read_sources, totals
 
@@ -106,10 +108,11 @@ class ValuePlan:
 def plan_value(store: Store, config: ValueConfig) -> ValuePlan:
     """Raises BadInput as `value_sources` does."""
     study = _Study.read(store, config)
-    left = sum(run_key(run) not in study.kept() for run in study.runs())
+    kept = study.journal().entries()
+    left = sum(run_key(run) not in kept for run in study.runs)
     minutes = left * (config.train_tokens / TOKENS_PER_S + SECONDS_PER_RUN_START) / config.processes / 60
     strata = {stratum: sum(one.stratum == stratum for one in study.held_out) for stratum in study.strata}
-    return ValuePlan(study.source_tokens, strata, len(study.runs()), left, minutes)
+    return ValuePlan(study.source_tokens, strata, len(study.runs), left, minutes)
 
 
 def value_sources(store: Store, config: ValueConfig, *, progress: Progress | None = None) -> tuple[Value, Path]:
@@ -120,23 +123,24 @@ def value_sources(store: Store, config: ValueConfig, *, progress: Progress | Non
     """
     begun = time.monotonic()
     study = _Study.read(store, config)
-    study.folder.mkdir(parents=True, exist_ok=True)
-    kept = study.kept()
-    runs = study.runs()
-    waiting = [run for run in runs if run_key(run) not in kept]
-    if progress is not None:
-        progress("proxies", len(runs) - len(waiting), len(runs))
-    for done, (run, losses) in enumerate(_results(study, waiting), len(runs) - len(waiting) + 1):
-        kept[run_key(run)] = losses
-        with (study.folder / "runs.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"key": run_key(run), "losses": losses}) + "\n")
-        if progress is not None:
-            progress("proxies", done, len(runs))
+    with study.journal() as journal:
+        kept: dict[str, Any] = journal.entries()
+        waiting = [run for run in study.runs if run_key(run) not in kept]
+        report = progress or (lambda *_: None)
+        report("proxies", len(study.runs) - len(waiting), len(study.runs))
+        for run, losses in _results(study, waiting):
+            kept[run_key(run)] = losses
+            journal.append(run_key(run), losses)
+            report("proxies", len(kept), len(study.runs))
     value = study.summarise(kept, (time.monotonic() - begun) / 60)
-    for name, content in (("value.json", asdict(value)), ("weights.json", {"by": config.by, "weights": value.weights})):
-        text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-        replace_atomically(study.folder / name, lambda draft, text=text: draft.write_text(text, encoding="utf-8"))  # type: ignore[misc]
+    _write_json(study.folder / "value.json", asdict(value))
+    _write_json(study.folder / "weights.json", {"by": config.by, "weights": value.weights})
     return value, study.folder
+
+
+def _write_json(path: Path, content: Any) -> None:
+    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    replace_atomically(path, lambda draft: draft.write_text(text, encoding="utf-8"))
 
 
 def run_key(run: ValueRun) -> str:
@@ -167,23 +171,15 @@ class _Study:
     def strata(self) -> list[str]:
         return sorted({one.stratum for one in self.held_out})
 
-    @property
+    @cached_property
     def source_tokens(self) -> dict[str, int]:
-        from train.data.seed_split import rough_tokens
-
         return totals(self.conversations, [rough_tokens(one.messages) for one in self.conversations])
 
-    def kept(self) -> dict[str, list[float]]:
-        """Losses by stratum of the runs that are done, by key; a cut last line is left out."""
-        path, found = self.folder / "runs.jsonl", dict[str, list[float]]()
-        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError:
-                continue
-            found[row["key"]] = row["losses"]
-        return found
+    def journal(self) -> Journal:
+        """The losses by stratum of the runs that are done."""
+        return Journal(self.folder / "runs.jsonl")
 
+    @cached_property
     def runs(self) -> list[ValueRun]:
         own = self._own_shares()
         rng = np.random.default_rng(self.config.seed)
@@ -207,7 +203,7 @@ class _Study:
     def summarise(self, kept: Mapping[str, Sequence[float]], minutes: float) -> Value:
         names = list(self.source_tokens)
         own, budget = self._own_shares(), self.config.data_tokens
-        runs = {kind: [run for run in self.runs() if run.kind == kind] for kind in ("mixture", "check", "whole", "without")}
+        runs = {kind: [run for run in self.runs if run.kind == kind] for kind in ("mixture", "check", "whole", "without")}
         shares = {kind: np.array([run.shares for run in group]) for kind, group in runs.items()}
         losses = {kind: np.array([kept[run_key(run)] for run in group]) for kind, group in runs.items()}
         mean = {kind: values.mean(axis=1) for kind, values in losses.items()}
@@ -240,7 +236,7 @@ def _results(study: _Study, runs: Sequence[ValueRun]) -> Iterator[tuple[ValueRun
             "conversations": [[one.source, [message.to_openai() for message in one.messages]] for one in study.conversations],
             "held_out": [[one.stratum, [message.to_openai() for message in one.messages]] for one in study.held_out],
         }
-        replace_atomically(path, lambda draft: draft.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8"))
+        _write_json(path, content)
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(study.config.processes, mp_context=context, initializer=start_worker, initargs=(os.getpid(),)) as pool:
         futures = {pool.submit(_train_proxy, path, study.config, run): run for run in runs}

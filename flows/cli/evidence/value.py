@@ -43,8 +43,7 @@ def value(
     """Estimate what each source of a store's conversations adds: train tiny proxies on random mixtures, and compare their held-out loss.
 
     Prints the gain of each source with its interval, and what is lost without it. Fresh mixtures check the predictions. Writes a table, a
-    picture, and `weights.json`. Run a killed command again, and it continues. A proxy is far
-    smaller than your model: see docs/experiment.md.
+    picture, and weights. Run a killed command again, and it continues. A proxy is far smaller than your model: see docs/experiment.md.
 
     Examples:
 
@@ -58,15 +57,8 @@ def value(
         from synth.worlds.stored_worlds import register_stored
         from train.proxy.source_value import ValueConfig, plan_value, value_sources
 
-        config = ValueConfig(
-            by=by,
-            runs=runs,
-            data_tokens=data_tokens,
-            train_tokens=train_tokens,
-            language=language,
-            seed=seed,
-            processes=processes,
-        )
+        sizes = {"runs": runs, "data_tokens": data_tokens, "train_tokens": train_tokens, "processes": processes}
+        config = ValueConfig(by=by, language=language, seed=seed, **sizes)
         data = validation.open_store(None, store)
         register_stored(data)
         if dry_run:

@@ -37,7 +37,7 @@ def learn(
     """Train a tiny policy in a world for a minute or two, and say whether its success climbs: SFT on experts, then RL on fresh tasks.
 
     The same RL with shuffled rewards must stay flat. Intents that do not move are listed with the reason: requests with unknown words,
-    equal requests that want different things, tasks that cannot be drawn, or no success to learn from.
+    requests that do not say all that the calls need, tasks that cannot be drawn, or no success to learn from.
 
     Examples:
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from storage.store import Store
 from synth.blueprints.blueprint import Bands
 from synth.blueprints.token_coverage import Coverage, estimated_tokens, features
-from synth.run.candidates import Candidate, candidate_jobs, choose, plan_candidates
+from synth.run.candidates import Candidate, PlanSettings, candidate_jobs, choose, plan_candidates
 from synth.run.config import SynthesisConfig
 from synth.run.controller import EvolutionConfig
 from synth.run.setup import SynthesisSetup
-from synth.run.synthesize import synthesize
+from synth.run.synthesize import _Run, synthesize
 from synth.tasks.split import STANDARD
 
 BANDS = Bands(3.0, 7.0)
@@ -36,11 +37,7 @@ def candidates(tmp_path_factory: pytest.TempPathFactory) -> list[Candidate]:
         {},
         150,
         ("test",),
-        bands=BANDS,
-        chinese_share=0.3,
-        veiled_share=0.0,
-        code_share=None,
-        divisions=STANDARD,
+        PlanSettings(BANDS, chinese_share=0.3, veiled_share=0.0, code_share=None, divisions=STANDARD),
     )
     return [one for one in plan_candidates(jobs) if one is not None]
 
@@ -94,18 +91,42 @@ def test_a_wanted_domain_is_chosen_more(candidates: list[Candidate]) -> None:
     assert wanted > plain
 
 
-def test_a_run_says_why_each_blueprint_was_chosen_and_resumes_with_the_same(tmp_path: Path) -> None:
-    whole, cut = Store(tmp_path / "whole"), Store(tmp_path / "cut")
-    synthesize(whole, CONFIG)
-    synthesize(cut, CONFIG.model_copy(update={"accepted": 40, "max_proposals": 20}))
-    rows = whole.query("SELECT * FROM decisions ORDER BY round, position")
+def test_a_gain_is_what_a_choice_adds_to_those_before_it(candidates: list[Candidate]) -> None:
+    english = [one for one in candidates if one.blueprint.language == "en"]
+    coverage = Coverage()
+
+    for one in choose(english, Coverage(), 20, BANDS):
+        covered = features(one.candidate.blueprint)
+        assert one.gain == pytest.approx(coverage.gain(covered))
+        coverage.add(covered)
+
+
+def test_a_run_says_why_each_blueprint_was_chosen(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    synthesize(store, CONFIG)
+    rows = store.query("SELECT * FROM decisions ORDER BY round, position")
 
     assert rows["gain"].min() > 0
     assert rows["tokens"].min() > 0
+    assert rows["probability"].null_count() == rows.height
     assert rows.filter(rows["status"] == "accepted").height == 40
-    first = whole.query("SELECT blueprint_id FROM decisions WHERE round = 0 ORDER BY position")
-    assert first.equals(cut.query("SELECT blueprint_id FROM decisions WHERE round = 0 ORDER BY position"))
 
-    again = Store(tmp_path / "whole")
-    assert synthesize(again, CONFIG).accepted == 40
-    assert again.content_hash() == whole.content_hash()
+
+def test_a_killed_run_goes_on_with_the_same_choices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, killed = Store(tmp_path / "whole"), Store(tmp_path / "killed")
+    synthesize(whole, CONFIG)
+    play = _Run._make_round
+
+    def kill_in_round_one(run: _Run, number: int, *rest: Any) -> None:
+        if number == 1:
+            raise KeyboardInterrupt
+        play(run, number, *rest)
+
+    monkeypatch.setattr(_Run, "_make_round", kill_in_round_one)
+    with pytest.raises(KeyboardInterrupt):
+        synthesize(killed, CONFIG)
+    monkeypatch.setattr(_Run, "_make_round", play)
+
+    synthesize(killed, CONFIG)
+
+    assert killed.content_hash() == whole.content_hash()

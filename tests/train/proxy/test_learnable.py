@@ -62,7 +62,11 @@ def test_reasons_follow_from_what_was_seen(monkeypatch: pytest.MonkeyPatch) -> N
     assert reason(0.2, 0.4) == "moved"
     assert reason(0.2, 0.2, succeeded=3) in ("slow", "unreadable")
     assert reason(0.0, 0.0, read=False) == "unreadable"
+    monkeypatch.setattr(study, "sources", study.sources[:1])
     undrawn = set(WORLDS["hotel"].intents) - {source.frame.intent for source in study.sources}
     zeros = np.zeros(len(study.held_out))
-    assert {one.intent for one in study.explain(zeros, zeros, Counter()) if one.reason == "unsolvable"} <= undrawn
+    monkeypatch.setattr("train.proxy.learnable.why_not_drawn", lambda world, intent, **_: "undetermined" if "book" in intent else "misfit")
+    told = {one.intent: one.reason for one in study.explain(zeros, zeros, Counter()) if one.intent in undrawn}
+    assert told
+    assert all(reason == ("ambiguous" if "book" in name else "unsolvable") for name, reason in told.items())
     assert set(REASONS) >= {one.reason for one in study.explain(zeros, zeros, Counter())}

@@ -1,0 +1,70 @@
+"""The figures of the experiment: each key that is named is measured, a known difference is found, and the worse learning rate counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.experiment import diversity, sections
+from benchmarks.experiment.cells import Cells, pack
+from benchmarks.experiment.diversity import ARMS, RATES, ArmCell
+from benchmarks.experiment.ground import BASES
+from benchmarks.experiment.held_out import EACH, STRATA
+from benchmarks.experiment.learned import SOURCES, best_shares, proxies
+from benchmarks.experiment.sections import DIVERSITY_KEYS, BaseCell, diversity_figures
+
+TASKS = EACH * len(STRATA)
+SUCCESS = {"even": 0.3, "coverage": 0.4, "shuffled": 0.02}
+
+
+@pytest.fixture
+def cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cells:
+    """Scripted results: coverage gains .1 over even at the first rate and .05 at the second; look-ups alone lower the proxies' loss."""
+    monkeypatch.setattr(diversity, "strata_of", lambda seed: np.repeat(STRATA, EACH))
+    made = Cells(tmp_path / "cells.jsonl")
+    rng = np.random.default_rng(0)
+
+    def add(spec: object, rate: float) -> None:
+        made.add(spec, {name: pack((rng.random(TASKS) < rate).tolist()) for name in ("greedy", "sampled")})
+
+    for cell in proxies():
+        made.add(cell, {"losses": [], "mean": 1.0 - cell.shares[SOURCES.index("look-up")]})
+    for base in range(BASES):
+        add(BaseCell(base), 0.1)
+    for cell in [*diversity.main_cells(made, [*ARMS, "learned"]), *diversity.size_cells()]:
+        late = cell.arm == "coverage" and cell.rate == RATES[1]
+        add(cell, SUCCESS.get(cell.arm, 0.3) - 0.05 * late)
+    return made
+
+
+def test_every_key_is_measured_and_the_worse_rate_counts(cells: Cells) -> None:
+    figures = diversity_figures(cells)
+
+    assert set(figures) == set(DIVERSITY_KEYS)
+    assert figures["coverage_minus_even"] == pytest.approx(0.05, abs=0.02)
+    assert figures["coverage_minus_even_lo95"] > 0
+    assert figures["controller_minus_even_lo95"] < 0 < figures["controller_minus_even_hi95"]
+    assert figures["shuffled_hi95"] < 0
+    assert 0 < figures["power_detectable"] < 0.05
+    assert figures["base_act"] == pytest.approx(0.1, abs=0.05)
+
+
+def test_the_learned_shares_follow_the_proxies(cells: Cells) -> None:
+    shares = dict(zip(SOURCES, best_shares(cells), strict=True))
+
+    assert max(shares, key=lambda source: shares[source]) == "look-up"
+
+
+def test_missing_cells_are_no_figures(tmp_path: Path) -> None:
+    with pytest.raises(KeyError):
+        diversity_figures(Cells(tmp_path / "none.jsonl"))
+
+
+def test_the_kept_cells_are_read() -> None:
+    kept = Cells()
+
+    assert all(BaseCell(base) in kept for base in range(BASES))
+    assert ArmCell("even", 500, RATES[0], 0) in kept
+    assert sections.sections()[0].keys == DIVERSITY_KEYS
