@@ -104,7 +104,7 @@ class Box:
         self._group = ControlGroup(())
         self._forks = spec.isolation == "bubblewrap" and (words := python_words(self._command)) is not None
         self._words = words if self._forks else None
-        self.name = new_name()
+        self.name = ""
 
     @property
     def forks(self) -> bool:
@@ -177,6 +177,7 @@ class Box:
 
     def _open(self, theirs: Pipes, kept: tuple[int, ...]) -> None:
         limits = self._spec.limits
+        self.name = new_name()  # Docker removes an ended container in its own time, and holds the name until then
         words = self._inner_words(kept)
         passed = list(kept)
         command = words
