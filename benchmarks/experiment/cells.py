@@ -24,7 +24,7 @@ from storage.journal import Journal
 from storage.records import content_id
 from train.child_process import start_worker
 
-VERSION = 1
+VERSION = 2
 """To be raised by hand when code changes what a cell's result is: prompts, pools, held-out set, base, training."""
 KEPT = ROOT / "benchmarks" / "results" / "evidence_cells.jsonl"
 WORK = ROOT / ".cache" / "bench" / "evidence"

@@ -39,6 +39,8 @@ _NOUN_DRAWS = 4
 _LONGEST = 180
 """Most tokens of a practised conversation."""
 _REPLAYED = 3_000
+_REPLAY = 1 / 3
+"""Tokens of practice in a token of an arm's data."""
 TRAINING = TokenTraining(tokens=8_000_000)
 TINY = TinyConfig(positions=640)
 
@@ -63,10 +65,10 @@ def practice(base: int, number: int = 0) -> list[tuple[Message, ...]]:
 
 
 def with_replay(tokenizer: Any, base: int, data: Sequence[Example]) -> list[Example]:
-    """The data, and as many tokens of the base's practice, so that an arm forgets less of it; fewer for very large data."""
+    """The data, and a third as many tokens of the base's practice, so that an arm forgets less of it; fewer for very large data."""
     practised = _replayed(tokenizer, base)
     totals = np.cumsum([example.tokens for example in practised])
-    return [*data, *practised[: int(np.searchsorted(totals, sum(example.tokens for example in data)))]]
+    return [*data, *practised[: int(np.searchsorted(totals, _REPLAY * sum(example.tokens for example in data)))]]
 
 
 @lru_cache(maxsize=2)

@@ -42,7 +42,7 @@ def run_base(cell: BaseCell) -> Result:
     from transformers import AutoModelForCausalLM
 
     ground = ground_of(cell.base)
-    return diversity.measured(AutoModelForCausalLM.from_pretrained(ground.base(cell.base)), ground.tokenizer(), cell.base)
+    return diversity.measured(AutoModelForCausalLM.from_pretrained(ground.base(cell.base)), ground.tokenizer(), cell.base, is_sampled=False)
 
 
 def prepare(cells: Cells, deadline: Deadline) -> None:
