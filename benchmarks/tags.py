@@ -6,7 +6,6 @@ trivial    `trivial.py`: reward of policies that ignore the task
 certainty  `certainty.py`: static difficulty against a policy's success; rollouts that an adaptive probe
            saves, and regions that change in a second probe
 rollouts   `rollouts.py`: speed of rollouts compared with TRL's, and whether traces equal the sampled tokens
-routing    `routing.py`: success of a cascade routed by certainty, by static difficulty, and by a coin
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from __future__ import annotations
 import sys
 
 from benchmarks.harness import Section, run_sections
-from benchmarks.tags_sections import bfcl, certainty, rollouts, routing, trivial, veto
+from benchmarks.tags_sections import bfcl, certainty, rollouts, trivial, veto
 
 
 def sections() -> list[Section]:
@@ -24,7 +23,6 @@ def sections() -> list[Section]:
         *trivial.sections(),
         *certainty.sections(),
         *rollouts.sections(),
-        *routing.sections(),
     ]
 
 

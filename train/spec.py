@@ -118,6 +118,14 @@ class RLSettings(ModelSettings):
     max_steps: int = Field(default=200, ge=1, description="Steps; each makes and learns from a batch of fresh rollouts.")
     tasks_a_step: int = Field(default=8, ge=1, description="Fresh tasks in a step.")
     draws: int = Field(default=8, ge=2, description="Rollouts of a task in a step: the group whose mean reward is the baseline.")
+    first_draws: int | None = Field(
+        default=None,
+        ge=2,
+        description="Rollouts of a task that are made first; the rest follows only where their rewards differ. null: all at once.",
+    )
+    max_rollouts: int | None = Field(
+        default=None, ge=1, description="The stage ends with the step in which it has made so many rollouts, if `max_steps` are not over."
+    )
     learning_rate: float = Field(
         default=6e-4, gt=0, description="Peak learning rate; linear warm-up, then linear decay to `final_rate_share` of it."
     )
@@ -180,11 +188,14 @@ class RLSettings(ModelSettings):
     )
     tag_window: int = Field(default=16, ge=2, description="Latest rollouts of a task's siblings that make its running tag.")
     follow_tags: bool = Field(
-        default=False, description="Whether each step draws tasks by their running tags; if not, by their weights in the split."
+        default=False,
+        description="Whether each step draws tasks by what the latest rollouts of their needs say; if not, by their weights in the split.",
     )
 
     @model_validator(mode="after")
     def _check_divisible(self) -> RLSettings:
+        if self.first_draws and self.first_draws >= self.draws:
+            raise ValueError(f"first_draws {self.first_draws} must be less than draws {self.draws}; null makes all at once")
         rows = self.tasks_a_step * self.draws
         if self.micro_batch_size and rows % self.micro_batch_size:
             raise ValueError(f"micro_batch_size {self.micro_batch_size} does not divide tasks_a_step x draws = {rows}")

@@ -11,6 +11,7 @@ from benchmarks.experiment.cells import WORK, Cells, Result, work
 from benchmarks.experiment.diversity import MAIN_SIZE, RATES, SEEDS, SIZE_SEEDS, Arm, ArmCell
 from benchmarks.experiment.ground import BASES, SETTING_SEED, base_of, ground_of
 from benchmarks.experiment.held_out import EACH, STRATA
+from benchmarks.experiment.routing import arms
 from benchmarks.harness import Deadline, Figures, Section
 
 _INTERVAL = ("", "_lo95", "_hi95")
@@ -28,7 +29,7 @@ DIVERSITY_KEYS = (
 
 
 def sections() -> list[Section]:
-    return [Section("diversity", DIVERSITY_KEYS, measure_diversity, minutes=1)]
+    return [Section("diversity", DIVERSITY_KEYS, measure_diversity, minutes=1), Section("routing", arms.KEYS, measure_routing, minutes=1)]
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,13 @@ def measure_diversity(deadline: Deadline) -> Figures:
         work(learned.proxies(), learned.run_proxy, cells, deadline, minutes=2)
     work(diversity.main_cells(cells, ["learned"]), diversity.run, cells, deadline, minutes=4)
     return diversity_figures(cells)
+
+
+def measure_routing(deadline: Deadline) -> Figures:
+    cells = Cells()
+    arms.prepare(cells, deadline, arms.routed())
+    work(arms.routed(), arms.run_routed, cells, deadline, minutes=6)
+    return arms.figures(cells)
 
 
 def diversity_figures(cells: Cells) -> Figures:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import polars as pl
 
+from benchmarks.experiment.routing.lab import Lab, RoutingSettings
 from benchmarks.harness import ROOT, Deadline, Figures, code_mark
-from benchmarks.tags_sections.routing_cells import Lab, RoutingSettings
 from filters.certainty.route import RouteConfig, route
 from train.backends.base import run_stage
 from train.backends.local import LocalBackend

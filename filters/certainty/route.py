@@ -84,9 +84,9 @@ def route(
     _refuse_empty("sft2", own_traces, tags, config)
     _refuse_empty("rl", tags.filter(pl.col("region") == Region.UNCERTAIN), tags, config)
     return {
-        "sft2": [*seed_traces, *_own_traces(own_traces["task_id"], rollouts)],
+        "sft2": [*seed_traces, *own_trace_items(own_traces["task_id"], rollouts)],
         "rl": _rl_items(tags, queries, config.rl_uniform),
-        "replay": _own_traces(replayed["task_id"], rollouts),
+        "replay": own_trace_items(replayed["task_id"], rollouts),
         "hold": [_task_item(task) for task in tags.filter(pl.col("region") == Region.OUT_OF_REACH)["task_id"].sort()],
     }
 
@@ -113,7 +113,7 @@ def _refuse_empty(split: str, selected: pl.DataFrame, tags: pl.DataFrame, config
         )
 
 
-def _own_traces(task_ids: pl.Series, rollouts: pl.DataFrame) -> list[ReleaseItem]:
+def own_trace_items(task_ids: pl.Series, rollouts: pl.DataFrame) -> list[ReleaseItem]:
     """One verified trajectory of the policy's own a task: the shortest, the earliest draw where several are; equal conversations once."""
     best = (
         rollouts.filter((pl.col("outcome") == "success") & pl.col("task_id").is_in(task_ids.implode()))

@@ -10,7 +10,7 @@ This module does not weigh tasks (`filters/certainty/route.py`). A training chec
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
 
 import polars as pl
@@ -61,6 +61,21 @@ class RunningTags:
         steps = rollouts.group_by("task_id").agg(first_step=pl.col("step").min(), last_step=pl.col("step").max())
         measured = certainty(rollouts, self._difficulty, self._regions, purpose=PURPOSE)
         return measured.join(steps, on="task_id", how="left", maintain_order="left")
+
+    def latest(self, groups: pl.DataFrame, most: int) -> pl.DataFrame:
+        """Successes and k of each task, of the `most` latest rollouts of its need.
+
+        groups: columns task_id, need (`filters.certainty.difficulty_prior.task_groups`); returned with the two columns more.
+        """
+        of_need = defaultdict[str, list[tuple[int, str, bool]]](list)
+        for task, need in groups.select("task_id", "need").iter_rows():
+            of_need[need] += [(step, task, success) for step, success, _ in self._recent.get(task, ())]
+        counted = [row for rows in of_need.values() for row in sorted(rows)[-most:]]
+        hits, draws = Counter(task for _, task, success in counted if success), Counter(task for _, task, _ in counted)
+        return groups.with_columns(
+            successes=pl.Series([hits[task] for task in groups["task_id"]], dtype=pl.Int64),
+            k=pl.Series([draws[task] for task in groups["task_id"]], dtype=pl.Int64),
+        )
 
     def state(self) -> dict[str, list[Rated]]:
         """The windows of all tasks, as JSON."""

@@ -17,5 +17,4 @@ def test_every_figure_has_one_section() -> None:
         "adaptive_k_share",
         "rollouts_vs_trl",
         "veto_recall",
-        "routing_certainty_minus_random",
     } <= set(counts)

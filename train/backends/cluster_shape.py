@@ -114,6 +114,11 @@ def _check_settings(spec: StageSpec) -> None:
             )
     if spec.sft is not None and spec.sft.pack_tokens is not None:
         raise BadInput(f"sft.pack_tokens is {spec.sft.pack_tokens}, and an engine packs conversations by itself: set it to null to render")
+    for key in ("first_draws", "max_rollouts"):
+        if getattr(spec.rl, key, None) is not None:
+            raise BadInput(
+                f"rl.{key} is {getattr(spec.rl, key)}, which only our own trainer has: set it to null to render stage {spec.name}"
+            )
     if spec.rl is not None and spec.rl.staleness:
         raise BadInput(f"rl.staleness is {spec.rl.staleness}, and a rendered stage plays and learns in turn, on the same GPUs: set it to 0")
 

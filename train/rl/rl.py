@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from transformers import PrinterCallback
+from transformers import PrinterCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from storage.errors import BadInput
 from synth.engines.base import Engine
@@ -45,9 +45,10 @@ from trl import GRPOConfig, GRPOTrainer  # after the variable that it reads
 
 Watch = Callable[[Batch], None]
 """Called with every batch."""
-FIGURES = ("step", "reward", "idle_share", "loss", "entropy", "learning_rate", "mean_ratio", "clipped_share", "sampled_kl")
-"""Metrics of a step. idle_share: share of rows without an advantage. For the tokens of the other rows: mean entropy, mean ratio to the
-sampling policy, share of clipped tokens, and KL divergence from the sampling policy."""
+FIGURES = ("step", "reward", "rollouts", "idle_share", "loss", "entropy", "learning_rate", "mean_ratio", "clipped_share", "sampled_kl")
+"""Metrics of a step. rollouts: number made, those replaced included. idle_share: share of the batch's rows without an advantage. For the
+tokens of the other rows: mean entropy, mean ratio to the sampling policy, share of clipped tokens, and KL divergence from the sampling
+policy."""
 
 
 class PolicyTrainer(GRPOTrainer):
@@ -177,16 +178,26 @@ class _Rollouts:
             self._step = int(prompts[0])
             self.batch = self._batches(self._step)
             self._watch(self.batch)
-            for name, value in (self._queue.metrics if self._queue else {}).items():
+            for name, value in {"rollouts": self.batch.rollouts, **(self._queue.metrics if self._queue else {})}.items():
                 trainer._metrics["train"][name].append(value)
         traces = [row.trace for row in self.batch.rows]
         return {
             "prompt_ids": [one.prompt_ids or [self._pad] for one in traces],
-            "completion_ids": [one.ids for one in traces],
-            "logprobs": [one.logprobs for one in traces],
-            "env_mask": [one.mask for one in traces],
+            "completion_ids": [one.ids or [self._pad] for one in traces],
+            "logprobs": [one.logprobs or [0.0] for one in traces],
+            "env_mask": [one.mask or [0] for one in traces],
             "outcome_reward": [row.learned for row in self.batch.rows],
         }
+
+
+class _StopAfter(TrainerCallback):
+    """Ends the training with the step that reaches a number of rollouts, earlier runs of the stage included."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+
+    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        control.should_training_stop |= sum(entry.get("rollouts", 0) for entry in state.log_history) >= self._most
 
 
 def outcome(prompts: Any, completions: Any, outcome_reward: list[float | None], **_: Any) -> list[float | None]:
@@ -242,7 +253,12 @@ def train_rl(
         train_dataset=Dataset.from_dict({"prompt": prompts}),
         processing_class=tokenizer,
         reward_funcs=outcome,
-        callbacks=[StopDiverged(), metrics, *([checkpoints] if checkpoints else [])],
+        callbacks=[
+            StopDiverged(),
+            metrics,
+            *([checkpoints] if checkpoints else []),
+            *([_StopAfter(settings.max_rollouts)] if settings.max_rollouts else []),
+        ],
     )
     trainer.remove_callback(PrinterCallback)
     last = checkpoints.last() if checkpoints else None

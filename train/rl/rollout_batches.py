@@ -35,6 +35,7 @@ class Row:
     learned: the reward that RL learns from; None if there is none.
     trace: tokens.
     erred: for each turn in the trace, whether a call of it failed or was malformed.
+    is_made: false for one that only fills its group, because the first ones hardly differed; then it has no reward and no tokens.
     """
 
     task_id: str
@@ -43,6 +44,7 @@ class Row:
     learned: float | None
     trace: Trace
     erred: tuple[bool, ...] = ()
+    is_made: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,11 @@ class Batch:
     left_out: tuple[Row, ...] = ()
     parents: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def rollouts(self) -> int:
+        """Those that were made, whether learned from or not."""
+        return sum(row.is_made for row in (*self.rows, *self.left_out))
+
 
 def play_batch(
     engine: Engine,
@@ -71,7 +78,7 @@ def play_batch(
     seed: int,
     others: Callable[[int], Sequence[Task]] = lambda again: (),
 ) -> Batch:
-    """`settings.draws` rollouts of each task.
+    """`settings.draws` rollouts of each task; with `settings.first_draws`, only so many of a task whose first rewards hardly differ.
 
     others: gives further fresh tasks for resampling round n, from 1. They replace tasks whose rewards hardly differ, if their own rewards
         differ.
@@ -79,18 +86,23 @@ def play_batch(
     Raises:
         HeadraceError: no rollout could be rated.
     """
-    episodes = _play(engine, tasks, settings, seed)
+
+    def played(tasks: Sequence[Task], key: str) -> tuple[list[list[Row]], list[Episode]]:
+        episodes = _play(engine, tasks, settings, seed, range(settings.first_draws or settings.draws))
+        return _grown(engine, tasks, _groups(episodes, len(tasks), settings, key), settings, seed, key), episodes
+
+    groups, episodes = played(tasks, f"{seed}/{step}")
     if all(episode.reward is None for episode in episodes):
         raise HeadraceError(f"no rollout of step {step} could be rated, because the infrastructure failed: {episodes[0].failure}")
     loss = LOSSES[settings.loss]
     rounds = loss.resample_rounds if settings.resample_rounds is None else settings.resample_rounds
-    groups, left_out = _groups(episodes, settings, f"{seed}/{step}"), list[Row]()
+    left_out: list[Row] = []
     for again in range(1, rounds + 1):
         uniform = [place for place, group in enumerate(groups) if _is_uniform(group, loss)]
         fresh = others(again)[: len(uniform)] if uniform else ()
         if not fresh:
             break
-        for group in _groups(_play(engine, fresh, settings, seed), settings, f"{seed}/{step}/{again}"):
+        for group in played(fresh, f"{seed}/{step}/{again}")[0]:
             if _is_uniform(group, loss):
                 left_out += group
             else:
@@ -100,16 +112,32 @@ def play_batch(
     return Batch(step, updates, tuple(row for group in groups for row in group), tuple(left_out))
 
 
-def _play(engine: Engine, tasks: Sequence[Task], settings: RLSettings, seed: int) -> list[Episode]:
-    episodes = [Episode(task, draw, settings.max_turns) for task in tasks for draw in range(settings.draws)]
+def _play(engine: Engine, tasks: Sequence[Task], settings: RLSettings, seed: int, draws: Sequence[int]) -> list[Episode]:
+    episodes = [Episode(task, draw, settings.max_turns) for task in tasks for draw in draws]
     play(engine, episodes, temperature=settings.temperature, seed=seed, max_tokens=settings.max_tokens)
     return episodes
 
 
-def _groups(episodes: Sequence[Episode], settings: RLSettings, seed: str) -> list[list[Row]]:
+def _groups(episodes: Sequence[Episode], tasks: int, settings: RLSettings, seed: str) -> list[list[Row]]:
     """The rows of each task."""
     rows = [_row(episode, score) for episode, score in zip(episodes, rewards_of(episodes, settings, seed), strict=True)]
-    return [rows[start : start + settings.draws] for start in range(0, len(rows), settings.draws)]
+    each = len(rows) // tasks
+    return [rows[start : start + each] for start in range(0, len(rows), each)]
+
+
+def _grown(engine: Engine, tasks: Sequence[Task], groups: list[list[Row]], settings: RLSettings, seed: int, key: str) -> list[list[Row]]:
+    """The groups with `settings.draws` rows each: rollouts where the first ones differ, elsewhere rows that were not made."""
+    first = settings.first_draws or settings.draws
+    differing = [place for place, group in enumerate(groups) if not _is_uniform(group, LOSSES[settings.loss])]
+    if first < settings.draws and differing:
+        rest = _play(engine, [tasks[place] for place in differing], settings, seed, range(first, settings.draws))
+        for place, rows in zip(differing, _groups(rest, len(differing), settings, f"{key}/rest"), strict=True):
+            groups[place] += rows
+    return [[*group, *[_not_made(group[0].task_id)] * (settings.draws - len(group))] for group in groups]
+
+
+def _not_made(task_id: str) -> Row:
+    return Row(task_id, Outcome.UNFINISHED, None, None, Trace(), is_made=False)
 
 
 def _is_uniform(group: Sequence[Row], loss: Loss) -> bool:

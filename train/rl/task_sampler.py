@@ -1,7 +1,7 @@
 """Tasks for RL: fresh siblings of a split's tasks, and running tags of those tasks.
 
-One idea: the tasks of a step are a function of (seed, step) and, with `RLSettings.follow_tags`, of the running tags: then routing
-(`filters/certainty/route.py`) weighs a task by its latest rollouts instead of the probe's.
+One idea: the tasks of a step are a function of (seed, step) and, with `RLSettings.follow_tags`, of the running tags: then a task is weighed
+by what can be learned from its need, by the latest rollouts of that need (`filters/certainty/needs_learnability.py`), not by its own probe.
 Running tags start with the probe's rollouts, and are updated whether the draws follow them or not.
 """
 
@@ -12,6 +12,9 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
+from filters.certainty.certainty import Region
+from filters.certainty.difficulty_prior import task_groups
+from filters.certainty.needs_learnability import needs_learnability
 from filters.certainty.route import RouteConfig, rl_weights
 from filters.certainty.running_tags import BEFORE_TRAINING, RunningTags
 from storage.errors import HeadraceError
@@ -25,6 +28,8 @@ from train.spec import RLSettings, StageSpec
 
 FIRST_FRESH_INDEX = 1_000_000
 """Index of RL's first sibling, above all siblings of releases."""
+NEED_WINDOW = 64
+"""Latest rollouts of a need that count, with `follow_tags`."""
 _TRIES = 200
 """Most draws of a step (or 4 per task, if that is more): for some frames a quarter of the siblings is set aside."""
 _MOST_STEPS = 1_000_000
@@ -48,6 +53,7 @@ class FreshTasks:
         self._tries = max(_TRIES, 4 * settings.tasks_a_step)
         self._spec, self._settings, self._routing = spec, settings, routing or RouteConfig()
         self._last: tuple[int, list[Task], dict[str, str]] = (-1, [], {})
+        self._groups = task_groups(self._tasks)
         self.running = RunningTags(self._tasks, self._routing.regions, window=settings.tag_window)
 
     def __call__(self, step: int, again: int = 0) -> list[Task]:
@@ -80,8 +86,8 @@ class FreshTasks:
         """Current draw weights of the split's tasks, in their order."""
         if not self._settings.follow_tags:
             return self._weights
-        tags = self.running.tags().select("task_id", "region", "learnability")
-        ordered = pl.DataFrame({"task_id": [task.id for task in self._tasks]}).join(tags, on="task_id", how="left", maintain_order="left")
+        latest = self.running.latest(self._groups, NEED_WINDOW)
+        ordered = latest.select("task_id", region=pl.lit(Region.UNCERTAIN), learnability=needs_learnability(latest))
         queries = {task.id: task.query_id for task in self._tasks if task.query_id is not None}
         return rl_weights(ordered, queries, self._routing.rl_uniform).to_list()
 

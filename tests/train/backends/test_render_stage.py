@@ -113,6 +113,8 @@ OTHER: dict[str, Any] = {
     "staleness": 1,
     "checkpoint_steps": 11,
     "follow_tags": True,
+    "first_draws": 2,
+    "max_rollouts": 1_000,
     "rollouts": "hf",
 }
 """Setting -> another value than the stages have."""

@@ -10,7 +10,8 @@ import pytest
 
 from synth.worlds import WORLDS
 from train.measure.evaluate import Estimate
-from train.proxy.learnable import REASONS, LearnConfig, Learned, _is_rising, _Study, learn_world
+from train.proxy.learnable import REASONS, LearnConfig, Learned, _is_rising, explain, learn_world
+from train.proxy.world_study import WorldStudy
 
 SMALL = LearnConfig(frames=30, experts=24, sft_tokens=5_000, steps=2, control_steps=1, held_out=16)
 CLIMBED = Learned("shop", 0.3, 0.5, Estimate(0.2, 0.1, 0.3), Estimate(0.0, -0.1, 0.1), (0.3, 0.5), True, (), 0, 1.0)
@@ -46,7 +47,7 @@ def test_a_curve_that_ends_flat_is_not_rising() -> None:
 
 
 def test_reasons_follow_from_what_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    study = _Study(WORLDS["hotel"], SMALL)
+    study = WorldStudy(WORLDS["hotel"], SMALL)
     intent = study.held_out[0].intent
     own = [at for at, task in enumerate(study.held_out) if task.intent == intent]
 
@@ -54,7 +55,7 @@ def test_reasons_follow_from_what_was_seen(monkeypatch: pytest.MonkeyPatch) -> N
         rates = [np.full(len(study.held_out), rate) for rate in (before, after)]
         if not read:
             monkeypatch.setattr(study, "experts", [task for task in study.experts if task.intent != intent][:1])
-        rows = {one.intent: one for one in study.explain(*rates, Counter({intent: succeeded}))}
+        rows = {one.intent: one for one in explain(study, *rates, Counter({intent: succeeded}))}
         return rows[intent].reason
 
     assert own
@@ -66,7 +67,7 @@ def test_reasons_follow_from_what_was_seen(monkeypatch: pytest.MonkeyPatch) -> N
     undrawn = set(WORLDS["hotel"].intents) - {source.frame.intent for source in study.sources}
     zeros = np.zeros(len(study.held_out))
     monkeypatch.setattr("train.proxy.learnable.why_not_drawn", lambda world, intent, **_: "undetermined" if "book" in intent else "misfit")
-    told = {one.intent: one.reason for one in study.explain(zeros, zeros, Counter()) if one.intent in undrawn}
+    told = {one.intent: one.reason for one in explain(study, zeros, zeros, Counter()) if one.intent in undrawn}
     assert told
     assert all(reason == ("ambiguous" if "book" in name else "unsolvable") for name, reason in told.items())
-    assert set(REASONS) >= {one.reason for one in study.explain(zeros, zeros, Counter())}
+    assert set(REASONS) >= {one.reason for one in explain(study, zeros, zeros, Counter())}

@@ -133,3 +133,24 @@ def test_shuffled_rewards_leave_outcomes_as_they_were() -> None:
     assert [row.reward == 1.0 for row in batch.rows] == [row.outcome is Outcome.SUCCESS for row in batch.rows]
     assert [row.learned for row in batch.rows] != [float(row.outcome is Outcome.SUCCESS) for row in batch.rows]
     assert sum(row.learned for row in batch.rows) == 3 * DRAWS
+
+
+def test_a_group_whose_first_rollouts_are_alike_ends_there() -> None:
+    """Given a task whose first two rollouts differ and two whose first two are alike, then the first alone is drawn out, the groups of the
+    others are filled by rows that teach nothing, and the rollouts made are counted."""
+    differs, succeeds, fails = STATUS[:3]
+    player = Player({differs.id: 1, succeeds.id: 4})
+    batch, _ = played(player, STATUS[:3], first_draws=2)
+    assert ids(batch) == [differs.id, succeeds.id, fails.id]
+    assert [row.is_made for row in batch.rows] == [True] * 4 + ([True] * 2 + [False] * 2) * 2
+    assert batch.rollouts == 8 == len(player.asked)
+    assert all(row.learned is None and not row.trace.ids for row in batch.rows if not row.is_made)
+    whole, _ = played(Player({differs.id: 1}), STATUS[:1])
+    assert [row.learned for row in whole.rows] == [row.learned for row in batch.rows[:4]], "the same rollouts as drawn at once"
+
+
+def test_a_task_that_is_alike_gives_way_after_its_first_rollouts() -> None:
+    player = Player({STATUS[1].id: 1})
+    batch, _ = played(player, STATUS[:1], STATUS[1:2], first_draws=2, resample_rounds=1)
+    assert ids(batch) == [STATUS[1].id]
+    assert batch.rollouts == 6

@@ -141,18 +141,32 @@ def test_a_rollout_counts_to_the_task_whose_sibling_it_was_of():
     assert all(row["rate"] == (0.75 if by_intent[row["task_id"]] == "order_status" else 0.0) for row in tags.to_dicts())
 
 
-def test_draws_that_follow_the_tags_turn_to_what_is_uncertain_and_leave_a_floor():
-    """Given tasks of which half waver and half never succeed, when draws follow the tags, then the wavering ones get all but the floor;
+def test_draws_that_follow_the_tags_turn_to_needs_that_waver_and_leave_a_floor():
+    """Given tasks of which half waver and half never succeed, when draws follow the tags, then the wavering ones get most but the floor;
     when they do not, the split's weights stand."""
     wavering = {"order_status": (True, False, True, False), "special_service": (False,) * 4}
     follows, stays = fresh_tasks(24, follow=True), fresh_tasks(24)
     assert follows.weights() == [0.25] * 4, "nothing is measured yet"
     for source in (follows, stays):
         rolled_out(source, 0, wavering)
-    expected = {"order_status": 0.25 / 4 + 0.75 / 2, "special_service": 0.25 / 4}
-    assert follows.weights() == pytest.approx([expected[task.intent] for task in TASKS])
+    weights = dict(zip([task.intent for task in TASKS], follows.weights(), strict=True))
+    assert sum(follows.weights()) == pytest.approx(1)
+    assert weights["special_service"] >= 0.25 / 4
+    assert weights["order_status"] > 5 * weights["special_service"]
     assert stays.weights() == [1, 2, 3, 4]
     assert sum(task.intent == "order_status" for task in follows(1)) > 15
+
+
+def test_a_need_is_known_by_all_its_tasks_and_an_old_rollout_gives_way_to_new_ones():
+    """Given two tasks of one need, of which one alone was played, then both are weighed by it; rollouts beyond the window say nothing."""
+    same = TASKS[:2]
+    source = fresh_tasks(items=split(same, (1, 1)), follow=True)
+    for step, success in enumerate([True] * 8 + [False] * 8):
+        source.running.add(same[0].id, step=step, outcome="success" if success else "policy_failure", reward=float(success))
+    assert len(set(source.weights())) == 1
+    mixed = source.running.latest(source._groups, 64)
+    assert mixed["successes"].sum() == 8
+    assert source.running.latest(source._groups, 8)["successes"].sum() == 0
 
 
 def test_the_tasks_of_a_step_stay_when_its_rollouts_are_counted():
