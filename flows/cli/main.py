@@ -20,7 +20,7 @@ from rich.markup import escape
 from flows import validation
 from flows.cli import chat, clusters, compare_policies, curate, measure_policy, package, render, synthesize, taxonomy
 from flows.cli import config as cli_config
-from flows.cli.evidence import value
+from flows.cli.evidence import price, value
 from flows.cli.shared import ConfigFile, Debug, DryRunOfTraining, Families, ReadStore, StoreFolder, Verbose, run_or_plan
 from flows.cli.terminal import OneLineErrors, handle_errors, out, print_text
 from flows.cli.world import ground_requests, serve, worlds
@@ -116,6 +116,7 @@ app.command(rich_help_panel="Pipeline")(curate.curate)
 
 app.command(rich_help_panel="Pipeline")(measure_policy.tag)
 app.command(rich_help_panel="Store")(value.value)
+app.command(rich_help_panel="Operations")(price.price)
 
 
 @app.command(rich_help_panel="Pipeline")

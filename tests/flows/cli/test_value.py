@@ -1,4 +1,4 @@
-"""`headrace value` and `headrace worlds learn`: plans, tables and refusals of the commands."""
+"""`headrace value`, `price` and `worlds learn`: plans, tables and refusals of the commands."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from flows.cli.main import app
 from storage.store import Store
 from synth.run.config import SynthesisConfig
 from synth.run.synthesize import synthesize
+from train.proxy import exchange_rate
+from train.proxy.exchange_rate import RL
 
 SPEC = Path(__file__).resolve().parents[2] / "synth" / "car_workshop.yaml"
 
@@ -61,3 +63,29 @@ def test_worlds_learn_refuses_what_is_no_world() -> None:
 
     assert code == 2
     assert "did you mean 'library'?" in printed
+
+
+def test_price_plans_and_refuses_what_it_cannot_measure(tmp_path: Path) -> None:
+    prices = ["--trace", "0.1", "--rollout", "0.001"]
+    code, printed = run("price", "library", *prices, "--dry-run", "--kept", str(tmp_path / "price.jsonl"))
+    assert code == 0, printed
+    assert "18 trainings" in printed
+    assert not list(tmp_path.iterdir())
+    assert "did you mean 'library'" in run("price", "librari", *prices, "--dry-run")[1]
+    assert "traces must rise from 0" in run("price", "library", *prices, "--traces", "5,3", "--dry-run")[1]
+    assert "a price must be above 0" in run("price", "library", "--trace", "0", "--rollout", "1", "--dry-run")[1]
+
+
+def test_price_says_what_to_buy_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given scripted points in which traces bring more than RL, then they come first unless they cost a thousand times as much."""
+    success = {0: 0.2, 50: 0.6, RL: 0.3}
+    monkeypatch.setattr(exchange_rate, "_measured", lambda world, config, points, processes: [(at, [success[at[1]]] * 20) for at in points])
+    options = ["--traces", "0,50", "--steps", "1", "--kept", str(tmp_path / "kept" / "price.jsonl")]
+
+    code, cheap = run("price", "library", "--trace", "0.1", "--rollout", "1", *options)
+    _, dear = run("price", "library", "--trace", "1000", "--rollout", "1", *options)
+
+    assert code == 0, cheap
+    assert "Next: 50 further traces for 5.00" in cheap
+    assert "Next: RL (64 rollouts) for 64.00" in dear
+    assert "rollouts, RL is cheaper" in dear

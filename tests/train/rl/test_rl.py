@@ -269,8 +269,8 @@ def test_a_step_whose_rollouts_were_all_spoilt_ends_the_training_and_says_by_wha
 
 
 def test_groups_that_end_early_are_learned_from_and_the_stage_ends_with_its_rollouts(policy, tmp_path):
-    """Given groups that are drawn out only where the first rollouts differ, then fewer are made, each step says how many, and the stage ends
-    with the step that reaches the most that it may make."""
+    """Given groups that are drawn out only where the first rollouts differ, then fewer are made, each step says how many, and the stage
+    ends with the step that reaches the most that it may make."""
     settings = SETTINGS.model_copy(update={"first_draws": 2, "max_steps": 50, "max_rollouts": 40})
     metrics = train_rl(copy_of(policy[0]), policy[1], Source(tmp_path, 1), settings, seed=1, scratch=tmp_path)
     made = [row["rollouts"] for row in metrics]

@@ -1,0 +1,57 @@
+"""The exchange rate of traces and RL: where the curves cross, what is kept, and what to buy at a price."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from train.proxy.exchange_rate import RL, ExchangeConfig, crossing, exchange_rate, points_of, summarise
+
+SMALL = ExchangeConfig(frames=30, experts=24, sft_tokens=5_000, held_out=16, traces=(0, 8), trace_tokens=5_000, steps=1, seeds=1)
+
+
+def test_the_curve_is_crossed_where_it_first_reaches_the_level() -> None:
+    counts = (0, 10, 100)
+    assert crossing(counts, (0.1, 0.2, 0.4), 0.2) == pytest.approx(10)
+    assert 10 < crossing(counts, (0.1, 0.2, 0.4), 0.3) < 100
+    assert crossing(counts, (0.1, 0.3, 0.2), 0.25) < 10, "a dip after a point does not undo it"
+    assert crossing(counts, (0.1, 0.2, 0.4), 0.1) == 0
+    assert crossing(counts, (0.1, 0.2, 0.4), 0.41) == float("inf")
+
+
+def test_a_known_rate_is_found_with_an_interval_and_decides_at_a_price() -> None:
+    """Given scripted successes by which RL is worth about ten traces, then the rate says so, and the cheaper rung comes first."""
+    config = ExchangeConfig(traces=(0, 10, 100), seeds=4, steps=10)
+    rng = np.random.default_rng(0)
+    rate = {0: 0.2, 10: 0.4, 100: 0.6, RL: 0.4}
+    success = {(seed, count): (rng.random(400) < rate[count]).astype(float) for seed, count in points_of(config)}
+
+    found = summarise(config, success)
+
+    assert 5 < found.traces < 25
+    assert found.low <= found.traces <= found.high
+    assert found.break_even() == pytest.approx(640 / found.traces)
+    assert [found.per_money(trace, 1.0)[0][0].name for trace in (1.0, 1000.0)] == ["traces", "RL"]
+
+
+def test_the_points_of_a_killed_call_are_kept_and_prices_need_no_training(tmp_path: Path) -> None:
+    kept = tmp_path / "price.jsonl"
+    seen: list[tuple[int, int]] = []
+
+    first = exchange_rate("hotel", SMALL, kept, processes=2, progress=lambda _, done, total: seen.append((done, total)))
+    lines = kept.read_text().splitlines()
+    kept.write_text("\n".join(lines[:-1]) + "\n")
+    again = exchange_rate("hotel", SMALL, kept, processes=1)
+
+    assert seen == [(0, 3), (1, 3), (2, 3), (3, 3)]
+    assert again == first
+    assert sorted(kept.read_text().splitlines()) == sorted(lines)
+
+
+def test_numbers_of_traces_that_do_not_rise_from_none_are_refused() -> None:
+    for traces in ((10, 20), (0, 20, 10), (0, 5, 5)):
+        with pytest.raises(ValidationError, match="traces must rise from 0"):
+            ExchangeConfig(traces=traces)

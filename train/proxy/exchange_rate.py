@@ -1,0 +1,181 @@
+"""How many expert traces are worth as much as RL? A curve of success over further traces, and where RL's success lies on it.
+
+One policy learns from a world's first experts. From it start, on one side, imitations of 0, 50, 100 ... further expert traces (all with the
+same number of tokens read, the first experts among them), and on the other RL on fresh tasks. The exchange rate is the number of traces
+at which both succeed equally often on held-out tasks. With what a trace and a rollout cost, it says which of the two to buy next.
+
+A tiny policy that can already act in the world is measured, so the rate is one of *this* world and of policies like that; a large model
+may need fewer traces for the same gain. Every point is kept, so a killed call continues.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import Field, TypeAdapter, model_validator
+
+from storage.execution import Progress
+from storage.journal import Journal
+from storage.records import content_id
+from synth.worlds import WORLDS, WorldName
+from train.child_process import start_worker
+from train.measure.evaluate import Estimate, bootstrap
+from train.proxy.mixtures import Floats
+from train.proxy.world_study import StudyConfig, WorldStudy
+
+VERSION = 1
+ROLLOUTS_A_STEP = 64
+_RESAMPLES = 1_000
+
+
+class ExchangeConfig(StudyConfig):
+    """Configuration of `headrace price`."""
+
+    experts: int = Field(120, ge=10, description="Expert conversations that the policy learns from first.")
+    held_out: int = Field(200, ge=10, description="Held-out tasks that policies are measured on.")
+    traces: tuple[int, ...] = Field((0, 50, 100, 200, 400), min_length=2, description="Numbers of further expert traces, rising, from 0.")
+    trace_tokens: int = Field(300_000, ge=1_000, description="Tokens that each imitation reads, repetitions counted.")
+    trace_rate: float = Field(2e-3, gt=0, description="Peak learning rate of the imitations.")
+    steps: int = Field(80, ge=1, description="RL steps of 8 tasks and 8 rollouts each.")
+    seeds: int = Field(3, ge=1, description="Trainings of everything, each with weights, tasks and rollouts of its own.")
+
+    @model_validator(mode="after")
+    def _check_rising(self) -> ExchangeConfig:
+        if self.traces[0] != 0 or list(self.traces) != sorted(set(self.traces)):
+            raise ValueError(f"traces must rise from 0, and are {', '.join(map(str, self.traces))}")
+        return self
+
+
+@dataclass(frozen=True)
+class Rung:
+    """Something to buy: `amount` traces, or as many rollouts of RL. success: mean; gain: over no further traces."""
+
+    name: str
+    amount: int
+    success: float
+    gain: Estimate
+
+
+@dataclass(frozen=True)
+class ExchangeRate:
+    """What was measured.
+
+    traces: number of traces that are worth RL's rollouts: 0 if RL brought no more than no traces, infinite if it is above the whole curve.
+    low, high: its 95 % interval over seeds and tasks.
+    rollouts: that RL made.
+    """
+
+    traces: float
+    low: float
+    high: float
+    rungs: tuple[Rung, ...]
+    rollouts: int
+
+    def break_even(self) -> float:
+        """Rollouts that bring as much as one trace: where a trace costs more, RL is cheaper. Infinite if RL brought nothing."""
+        return self.rollouts / self.traces if self.traces > 0 else float("inf")
+
+    def per_money(self, trace: float, rollout: float) -> list[tuple[Rung, float, float]]:
+        """Each rung that costs something with its cost and its gain per unit of money, the best first. trace, rollout: price of one."""
+        priced = [(rung, rung.amount * (rollout if rung.name == "RL" else trace)) for rung in self.rungs if rung.amount]
+        return sorted(((rung, cost, rung.gain.mean / cost) for rung, cost in priced), key=lambda one: -one[2])
+
+
+def exchange_rate(world: str, config: ExchangeConfig, kept: Path, *, processes: int = 2, progress: Progress | None = None) -> ExchangeRate:
+    """Measures what is not in the file `kept` yet, and returns the rate.
+
+    world: a name, or a spec's file.
+
+    Raises:
+        BadInput: the world gives too few tasks.
+    """
+    report = progress or (lambda *_: None)
+    keys = {point: point_key(world, config, *point) for point in points_of(config)}
+    with Journal(kept) as journal:
+        found: dict[str, Any] = journal.entries()
+        waiting = [point for point, key in keys.items() if key not in found]
+        report("trainings", len(keys) - len(waiting), len(keys))
+        for done, (point, rates) in enumerate(_measured(world, config, waiting, processes), len(keys) - len(waiting) + 1):
+            found[keys[point]] = rates
+            journal.append(keys[point], rates)
+            report("trainings", done, len(keys))
+    return summarise(config, {point: np.array(found[key]) for point, key in keys.items()})
+
+
+Point = tuple[int, int]
+"""A seed and a number of traces; -1 is RL."""
+RL = -1
+
+
+def points_of(config: ExchangeConfig) -> list[Point]:
+    return [(seed, count) for seed in range(config.seeds) for count in (RL, *config.traces)]
+
+
+def point_key(world: str, config: ExchangeConfig, seed: int, count: int) -> str:
+    """Of a point's result: what does not bear on it is left out."""
+    world = Path(world).read_text(encoding="utf-8") if world.endswith((".yaml", ".yml")) else world
+    settings = config.model_dump(exclude={"traces", "seeds", *(("trace_tokens", "trace_rate") if count == RL else ("steps",))})
+    return content_id("exchange", VERSION, world, settings, config.traces[-1], seed, count)
+
+
+def train_point(world: str, config: ExchangeConfig, seed: int, count: int) -> list[float]:
+    """Success by held-out task of the policy after `count` further traces, or RL."""
+    named: str = TypeAdapter(WorldName).validate_python(world)  # registers a file's world in this process
+    study = WorldStudy(WORLDS[named], config.model_copy(update={"seed": config.seed + seed}), extra=config.traces[-1])
+    policy = study.first_policy()
+    if count == RL:
+        study.reinforce(policy, config.steps, "success", lambda step: None)
+    else:
+        study.imitate(policy, [*study.experts, *study.more_experts[:count]], config.trace_tokens, learning_rate=config.trace_rate)
+    rates: list[float] = study.measure(policy).tolist()
+    return rates
+
+
+def _measured(world: str, config: ExchangeConfig, points: Sequence[Point], processes: int) -> Iterator[tuple[Point, list[float]]]:
+    if not points:
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(processes, len(points)), mp_context=context, initializer=start_worker, initargs=(os.getpid(),)) as pool:
+        futures = {pool.submit(train_point, world, config, *point): point for point in points}
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+
+
+def summarise(config: ExchangeConfig, success: Mapping[Point, Floats]) -> ExchangeRate:
+    """The rate from the success by held-out task of every point; a seed's points have the same tasks."""
+    tasks = min(len(rates) for rates in success.values())
+    values = {count: np.stack([success[seed, count][:tasks] for seed in range(config.seeds)]) for count in (RL, *config.traces)}
+    rng, drawn = np.random.default_rng(0), list[float]()
+    for _ in range(_RESAMPLES):
+        seeds, chosen = rng.integers(config.seeds, size=config.seeds), rng.integers(tasks, size=tasks)
+        means = {count: float(rates[np.ix_(seeds, chosen)].mean()) for count, rates in values.items()}
+        drawn.append(crossing(config.traces, [means[count] for count in config.traces], means[RL]))
+    low, high = np.quantile(drawn, (0.025, 0.975), method="nearest")
+    rungs = [
+        Rung("RL" if count == RL else "traces", config.steps * ROLLOUTS_A_STEP if count == RL else count, float(values[count].mean()), gain)
+        for count in (*config.traces, RL)
+        for gain in (bootstrap(list(values[count] - values[0])),)
+    ]
+    middle = crossing(config.traces, [float(values[count].mean()) for count in config.traces], float(values[RL].mean()))
+    return ExchangeRate(middle, float(low), float(high), tuple(rungs), config.steps * ROLLOUTS_A_STEP)
+
+
+def crossing(counts: Sequence[int], success: Sequence[float], level: float) -> float:
+    """The number of traces at which the curve reaches a level: linear in log(1 + count) between points, made rising by its running maximum.
+    0 if the first point is there already, infinite if the last one is not."""
+    rising = np.maximum.accumulate(np.asarray(success))
+    if level <= rising[0]:
+        return 0.0
+    if level > rising[-1]:
+        return float("inf")
+    at = int(np.searchsorted(rising, level))
+    share = (level - rising[at - 1]) / (rising[at] - rising[at - 1])
+    logs = np.log1p(counts)
+    return float(np.expm1(logs[at - 1] + share * (logs[at] - logs[at - 1])))
