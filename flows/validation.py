@@ -9,7 +9,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from storage.errors import BadInput
 
@@ -243,6 +243,15 @@ def set_focus(config: Config, on_failures: bool) -> Config:
         return config
     synthesis = config.synthesize.model_copy(update={"evolution": evolution.model_copy(update={"focus_weight": 1.0})})
     return config.model_copy(update={"synthesize": synthesis})
+
+
+def set_weights(config: Config, section: Literal["synthesize", "train"], path: Path | None) -> Config:
+    """The configuration with the source weights of a file. Raises BadInput where the section cannot use them."""
+    if path is None:
+        return config
+    from synth.run.source_weights import read_weights
+
+    return config.model_copy(update={section: _change(getattr(config, section), {"source_weights": read_weights(path).model_dump()})})
 
 
 def _drills(config: Config, worlds: list[str], accepted: int | None) -> dict[str, int]:

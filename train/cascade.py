@@ -157,6 +157,7 @@ class Cascade:
             max_difficulty=config.max_difficulty,
             max_tokens=self.window,
             count=0 if config.context.is_on else count,
+            sources=config.source_weights,
         )
         courses = [source for source in self.prober.sources["seed"] if source.conversation is not None]
         if count and not accepted and not courses:

@@ -14,6 +14,7 @@ from storage.errors import BadInput
 from storage.records import Language
 from synth.engines.budget import AskingConfig
 from synth.rollouts.episode import MAX_TOKENS
+from synth.run.source_weights import SourceWeights
 from synth.suites.suite_questions import SuiteName
 from synth.worlds import WorldName
 from train.backends.base import Backend
@@ -97,6 +98,10 @@ class CascadeConfig(BaseModel):
         le=1,
         description="Share of them that come of synthesis: accepted conversations, chosen for what they cover, and siblings of these where "
         "they are too few. The others are experts of single tasks.",
+    )
+    source_weights: SourceWeights | None = Field(
+        None,
+        description="What `headrace value` found sources to be worth: accepted conversations are chosen by it, too; by all but origin.",
     )
     experts: ExpertsConfig = Field(default_factory=ExpertsConfig, description="Who makes the experts, and what that may cost.")
     context: PolicyContext = Field(

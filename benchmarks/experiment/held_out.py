@@ -82,23 +82,27 @@ def stratum_of(blueprint: Blueprint) -> Stratum | None:
     return ("act" if goals[0].changes else "look-up") if blueprint.nodes else None
 
 
-def held_out_set(worlds: Sequence[type[World]], folder: Path, each: int = EACH) -> tuple[HeldOut, ...]:
+def held_out_set(
+    worlds: Sequence[type[World]], folder: Path, each: int = EACH, division: Literal["held_out", "probe"] = "held_out"
+) -> tuple[HeldOut, ...]:
     """`each` conversations of every stratum, a third in each band, evenly over the domains as far as they go.
+
+    division: of their frames; `probe` for tasks that failures are looked for in, in the domains of training.
 
     Raises:
         RuntimeError: the domains do not give so many.
     """
-    path = folder / f"held-out-{each}-{_VERSION}.pickle"
+    path = folder / f"{division.replace('_', '-')}-{each}-{_VERSION}.pickle"
     if not path.exists():
-        drawn = [one for stratum in STRATA for one in _draw(stratum, worlds, each)]
+        drawn = [one for stratum in STRATA for one in _draw(stratum, worlds, each, division)]
         folder.mkdir(parents=True, exist_ok=True)
         replace_atomically(path, lambda draft: draft.write_bytes(pickle.dumps(drawn)) and None)
     return tuple(pickle.loads(path.read_bytes()))
 
 
-def _draw(stratum: Stratum, worlds: Sequence[type[World]], each: int) -> list[HeldOut]:
-    rng = random.Random(f"held-out/{stratum}")
-    planner, by_domain = Planner(is_in_division("held_out"), chinese_share=0.0), clusters_by_domain([world.name for world in worlds])
+def _draw(stratum: Stratum, worlds: Sequence[type[World]], each: int, division: Literal["held_out", "probe"]) -> list[HeldOut]:
+    rng = random.Random(f"{division.replace('_', '-')}/{stratum}")
+    planner, by_domain = Planner(is_in_division(division), chinese_share=0.0), clusters_by_domain([world.name for world in worlds])
     domains = sorted(by_domain)
     found: dict[str, tuple[Blueprint, Task]] = {}
     for number in range(_CANDIDATES * each * _MOST_TRIES):
@@ -120,7 +124,7 @@ def _draw(stratum: Stratum, worlds: Sequence[type[World]], each: int) -> list[He
             blueprint = planner.draft(replace(template, is_parallel=stratum == "parallel"), offer, rng)
             if stratum_of(blueprint) != stratum or executed(blueprint) is None:
                 continue
-            task = conversation_task(WORLDS[blueprint.world], blueprint, division="held_out", use="eval_out")
+            task = conversation_task(WORLDS[blueprint.world], blueprint, division=division, use="eval_out")
         except (PlanFailed, NotAdmitted):
             continue
         found.setdefault(f"{blueprint.world} {blueprint.turns[0].text}", (blueprint, prompted_task(task)))
@@ -134,8 +138,8 @@ def _draw(stratum: Stratum, worlds: Sequence[type[World]], each: int) -> list[He
     return chosen
 
 
-def measure(model: Any, tokenizer: Any, tasks: Sequence[HeldOut], *, temperature: float, seed: int = 0) -> list[bool]:
-    """Whether the policy succeeds at each conversation.
+def measure(model: Any, tokenizer: Any, tasks: Sequence[HeldOut], *, temperature: float, seed: int = 0, draws: int = 1) -> list[bool]:
+    """Whether the policy succeeds at each conversation; of several draws, those of a conversation are adjacent.
 
     Raises:
         RuntimeError: a conversation was not rated: it failed through no fault of the policy.
@@ -143,13 +147,12 @@ def measure(model: Any, tokenizer: Any, tasks: Sequence[HeldOut], *, temperature
     from synth.engines.local.hf import HFEngine
 
     engine = HFEngine(model, tokenizer, policy_version="experiment")
-    rated = rollout(engine, [one.task for one in tasks], 1, temperature=temperature, max_tokens=ANSWER_TOKENS, seed=seed)
+    rated = rollout(engine, [one.task for one in tasks], draws, temperature=temperature, max_tokens=ANSWER_TOKENS, seed=seed)
     if failed := [one for one in rated if not one.outcome.is_rated]:
         raise RuntimeError(
             f"{len(failed)} of {len(rated)} held-out conversations failed through no fault of the policy: {failed[0].failure}"
         )
-    outcome = {one.task_id: one.outcome is Outcome.SUCCESS for one in rated}
-    return [outcome[one.task.id] for one in tasks]
+    return [one.outcome is Outcome.SUCCESS for one in rated]
 
 
 def expert_messages_of(one: HeldOut) -> tuple[Message, ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchmarks.experiment import diversity, learned
+from benchmarks.experiment import closed_loop, data_value, diversity, exchange, learnable_worlds, learned
 from benchmarks.experiment.cells import WORK, Cells, Result, work
 from benchmarks.experiment.diversity import MAIN_SIZE, RATES, SEEDS, SIZE_SEEDS, Arm, ArmCell
 from benchmarks.experiment.ground import BASES, SETTING_SEED, base_of, ground_of
@@ -29,7 +29,14 @@ DIVERSITY_KEYS = (
 
 
 def sections() -> list[Section]:
-    return [Section("diversity", DIVERSITY_KEYS, measure_diversity, minutes=1), Section("routing", arms.KEYS, measure_routing, minutes=1)]
+    return [
+        Section("diversity", DIVERSITY_KEYS, measure_diversity, minutes=1),
+        Section("value", data_value.KEYS, data_value.measure, minutes=1),
+        Section("routing", arms.KEYS, measure_routing, minutes=1),
+        Section("price", exchange.KEYS, exchange.measure, minutes=1),
+        Section("loop", closed_loop.KEYS, measure_loops, minutes=1),
+        Section("worlds", learnable_worlds.KEYS, learnable_worlds.measure, minutes=1),
+    ]
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,14 @@ def measure_routing(deadline: Deadline) -> Figures:
     arms.prepare(cells, deadline, arms.routed())
     work(arms.routed(), arms.run_routed, cells, deadline, minutes=6)
     return arms.figures(cells)
+
+
+def measure_loops(deadline: Deadline) -> Figures:
+    cells = Cells()
+    if any(closed_loop.first(seed) not in cells for seed in closed_loop.SEEDS):
+        prepare(cells, deadline)
+        closed_loop.probe_set(0)
+    return closed_loop.measure_loops(cells, deadline)
 
 
 def diversity_figures(cells: Cells) -> Figures:

@@ -22,8 +22,8 @@ PURPOSE = "rl"
 BEFORE_TRAINING = -1
 """Step of a rollout by the policy that the training began with."""
 
-Rated = tuple[int, bool, float]
-"""Step, success, reward."""
+Rated = tuple[int, bool, float, str]
+"""Step, success, reward, and the id of the sibling that was rolled out."""
 
 
 class RunningTags:
@@ -39,11 +39,11 @@ class RunningTags:
         self._regions, self._window = regions, window
         self._recent: dict[str, deque[Rated]] = {task.id: deque(maxlen=window) for task in tasks}
 
-    def add(self, task_id: str, *, step: int, outcome: str | None, reward: float | None) -> None:
+    def add(self, task_id: str, *, step: int, outcome: str | None, reward: float | None, sibling: str = "") -> None:
         """Counts a rollout of the task, or of a sibling, at a step from 0; one that is not rated changes nothing."""
         if outcome in RATED:
             assert reward is not None
-            self._recent[task_id].append((step, outcome == "success", reward))
+            self._recent[task_id].append((step, outcome == "success", reward, sibling))
 
     def tags(self, policy_id: str = "", *, since: int = BEFORE_TRAINING) -> pl.DataFrame:
         """Rows of table `tags` with purpose `rl`, and `first_step` and `last_step` of the rollouts behind each; by task.
@@ -53,7 +53,7 @@ class RunningTags:
         rows = [
             (task, policy_id, "success" if success else "policy_failure", reward, step)
             for task, recent in self._recent.items()
-            for step, success, reward in recent
+            for step, success, reward, _ in recent
             if step >= since
         ]
         names = {"task_id": pl.String, "policy_id": pl.String, "outcome": pl.String, "reward": pl.Float64, "step": pl.Int32}
@@ -62,19 +62,23 @@ class RunningTags:
         measured = certainty(rollouts, self._difficulty, self._regions, purpose=PURPOSE)
         return measured.join(steps, on="task_id", how="left", maintain_order="left")
 
-    def latest(self, groups: pl.DataFrame, most: int) -> pl.DataFrame:
-        """Successes and k of each task, of the `most` latest rollouts of its need.
+    def latest_groups(self, tasks: pl.DataFrame, most: int) -> pl.DataFrame:
+        """How many groups of rollouts each task had, and in how many of them some succeeded and some failed (columns groups and mixed), of
+        the `most` latest groups of its need. A group is the rollouts of one sibling; one of a single rollout does not count.
 
-        groups: columns task_id, need (`filters.certainty.difficulty_prior.task_groups`); returned with the two columns more.
+        tasks: columns task_id, need (`filters.certainty.difficulty_prior.task_groups`); returned with the two columns more.
         """
         of_need = defaultdict[str, list[tuple[int, str, bool]]](list)
-        for task, need in groups.select("task_id", "need").iter_rows():
-            of_need[need] += [(step, task, success) for step, success, _ in self._recent.get(task, ())]
+        for task, need in tasks.select("task_id", "need").iter_rows():
+            outcomes = defaultdict[tuple[int, str], list[bool]](list)
+            for step, success, _, sibling in self._recent.get(task, ()):
+                outcomes[step, sibling].append(success)
+            of_need[need] += [(step, task, len(set(group)) > 1) for (step, _), group in outcomes.items() if len(group) > 1]
         counted = [row for rows in of_need.values() for row in sorted(rows)[-most:]]
-        hits, draws = Counter(task for _, task, success in counted if success), Counter(task for _, task, _ in counted)
-        return groups.with_columns(
-            successes=pl.Series([hits[task] for task in groups["task_id"]], dtype=pl.Int64),
-            k=pl.Series([draws[task] for task in groups["task_id"]], dtype=pl.Int64),
+        mixed, groups = Counter(task for _, task, differ in counted if differ), Counter(task for _, task, _ in counted)
+        return tasks.with_columns(
+            mixed=pl.Series([mixed[task] for task in tasks["task_id"]], dtype=pl.Int64),
+            groups=pl.Series([groups[task] for task in tasks["task_id"]], dtype=pl.Int64),
         )
 
     def state(self) -> dict[str, list[Rated]]:
@@ -85,4 +89,4 @@ class RunningTags:
         """Replaces the windows by those of a `state`."""
         for task, recent in self._recent.items():
             recent.clear()
-            recent.extend((step, success, reward) for step, success, reward in state.get(task, ()))
+            recent.extend((step, success, reward, sibling) for step, success, reward, sibling in state.get(task, ()))

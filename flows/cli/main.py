@@ -21,7 +21,7 @@ from flows import validation
 from flows.cli import chat, clusters, compare_policies, curate, measure_policy, package, render, synthesize, taxonomy
 from flows.cli import config as cli_config
 from flows.cli.evidence import price, value
-from flows.cli.shared import ConfigFile, Debug, DryRunOfTraining, Families, ReadStore, StoreFolder, Verbose, run_or_plan
+from flows.cli.shared import ConfigFile, Debug, DryRunOfTraining, Families, ReadStore, StoreFolder, Verbose, Weights, run_or_plan
 from flows.cli.terminal import OneLineErrors, handle_errors, out, print_text
 from flows.cli.world import ground_requests, serve, worlds
 from synth.gc_paused import collect_seldom
@@ -123,6 +123,7 @@ app.command(rich_help_panel="Operations")(price.price)
 def train(
     config: ConfigFile = None,
     store: StoreFolder = None,
+    weights: Weights = None,
     dry_run: DryRunOfTraining = False,
     verbose: Verbose = False,
     debug: Debug = False,
@@ -136,7 +137,7 @@ def train(
       headrace train --config configs/cluster.yaml --dry-run
     """
     with handle_errors(debug):
-        settings = validation.read_config(config, store)
+        settings = validation.set_weights(validation.read_config(config, store), "train", weights)
         validation.check_language(settings)
         if not dry_run:
             validation.check_has_tasks(settings)

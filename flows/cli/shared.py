@@ -70,6 +70,10 @@ UsdPerMillion = Annotated[
     ),
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print all tables at the end; the report has them too.")]
+Weights = Annotated[
+    Path | None,
+    typer.Option("--weights", metavar="FILE", help="Sources to prefer: the weights.json that `headrace value` wrote."),
+]
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and Prefect's own log.")]
 
 

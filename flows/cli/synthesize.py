@@ -19,6 +19,7 @@ from flows.cli.shared import (
     StoreFolder,
     UsdPerMillion,
     Verbose,
+    Weights,
     print_focus,
     run_or_plan,
 )
@@ -83,6 +84,7 @@ def synthesize(
     tools: Tools = None,
     accepted: Accepted = None,
     focus: FocusOn = None,
+    weights: Weights = None,
     assistant: Assistant = None,
     user: User = None,
     planner: Planner = None,
@@ -119,7 +121,8 @@ def synthesize(
         limits = {"max_tokens": max_tokens, "max_usd": max_usd, "usd_per_million": usd_per_million}
         options = {name: value for name, value in (roles | limits).items() if value is not None}
         settings = validation.set_synthesis_options(validation.read_config(config, store), worlds or [], tools, accepted, options)
-        _run(validation.set_focus(settings, focus is not None), preview, dry_run, verbose)
+        settings = validation.set_weights(validation.set_focus(settings, focus is not None), "synthesize", weights)
+        _run(settings, preview, dry_run, verbose)
 
 
 def _run(settings: Config, preview: int | None, dry_run: bool, verbose: bool) -> None:

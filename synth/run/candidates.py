@@ -13,12 +13,13 @@ from dataclasses import dataclass
 
 from storage.records import CODE_TOOL, content_id
 from synth.blueprints.blueprint import Bands, Blueprint
-from synth.blueprints.cell import Cell
+from synth.blueprints.cell import Cell, mode_family
 from synth.blueprints.draft import PlanFailed
 from synth.blueprints.planner import Planner
 from synth.blueprints.token_coverage import Coverage, estimated_tokens, features
 from synth.clusters.business_clusters import Cluster
 from synth.gc_paused import pause_gc
+from synth.run.source_weights import SourceWeights
 from synth.tasks.split import DivisionConfig, is_in_division
 
 EVOLVED_SHARE = 0.5
@@ -96,11 +97,17 @@ def _plan(job: CandidateJob) -> Candidate | None:
 
 
 def choose(
-    candidates: Sequence[Candidate], coverage: Coverage, count: int, bands: Bands, factors: Mapping[str, float] | None = None
+    candidates: Sequence[Candidate],
+    coverage: Coverage,
+    count: int,
+    bands: Bands,
+    factors: Mapping[str, float] | None = None,
+    sources: SourceWeights | None = None,
 ) -> list[Choice]:
     """The `count` candidates that add most per token; counts them in `coverage`.
 
     factors: domain -> how many times as often its conversations are wanted; 1 where it is missing.
+    sources: weights by mode or cluster; those by world are in the factors of domains.
     """
     wanted = factors or {}
     groups: dict[tuple[str, bool], list[Candidate]] = {}
@@ -109,7 +116,7 @@ def choose(
     chosen: list[Choice] = []
     for (_, group), places in zip(sorted(groups.items()), _places(groups, count), strict=True):
         offered = [(features(one.blueprint), estimated_tokens(one.blueprint)) for one in group]
-        scale = [wanted.get(one.blueprint.domain, 1.0) ** 0.5 for one in group]
+        scale = [(wanted.get(one.blueprint.domain, 1.0) * _source_weight(one, sources)) ** 0.5 for one in group]
         before = Coverage(coverage.weights, coverage.counts)
         for at in coverage.choose(offered, places, scale):
             covered, tokens = offered[at]
@@ -118,6 +125,12 @@ def choose(
             chosen.append(Choice(group[at], before.gain(covered), tokens, cell))
             before.add(covered)
     return chosen
+
+
+def _source_weight(one: Candidate, sources: SourceWeights | None) -> float:
+    if sources is None or sources.by not in ("mode", "cluster"):
+        return 1.0
+    return sources.weight(one.cluster.id if sources.by == "cluster" else mode_family(one.blueprint.mode_coarse))
 
 
 def _places(groups: Mapping[tuple[str, bool], Sequence[Candidate]], count: int) -> list[int]:

@@ -13,6 +13,7 @@ from synth.blueprints.single_goal import has_programs
 from synth.clusters.business_clusters import ClusterConfig
 from synth.roles.role_engines import RolesConfig
 from synth.run.controller import EvolutionConfig
+from synth.run.source_weights import SourceWeights
 from synth.worlds import WORLDS, WorldName, WorldRange, names_in
 
 _SPECS = ("banking", "clinic", "helpdesk", "hotel", "library", "logistics", "school", "telecom")
@@ -38,6 +39,10 @@ class SynthesisConfig(BaseModel):
         _WEIGHTS,
         description="Worlds, each with how many times as often, at most, its domains are asked for as others, if it is among `worlds`; a "
         "world that is not named has 1. Give more to worlds that you train on.",
+    )
+    source_weights: SourceWeights | None = Field(
+        None,
+        description="What `headrace value` found sources to be worth: by world, or, with the objective coverage, by mode or cluster.",
     )
     accepted: int = Field(300, ge=1, description="Accepted conversations at which the run stops.")
     max_proposals: int = Field(2000, ge=1, description="Most blueprints that are asked for, accepted or not.")
@@ -87,6 +92,15 @@ class SynthesisConfig(BaseModel):
                 raise ValueError(f"{setting}: {others[0]!r} is not among worlds ({', '.join(self.worlds)}): add it there, or drill another")
         if plain := [world for world in self.programs if not has_programs(WORLDS[world])]:
             raise ValueError(f"programs: no task of {plain[0]!r} needs a program: name a compiled domain that has sums to do")
+        return self
+
+    @model_validator(mode="after")
+    def _check_source_weights(self) -> SynthesisConfig:
+        by = self.source_weights.by if self.source_weights else "world"
+        if by in ("origin", "teacher", "day"):
+            raise ValueError(f"source_weights by {by} steer no synthesis: weigh the seed split with them (train.source_weights)")
+        if by != "world" and self.evolution.objective != "coverage":
+            raise ValueError(f"source_weights by {by} need evolution.objective: coverage")
         return self
 
     @model_validator(mode="after")

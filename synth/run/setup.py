@@ -112,9 +112,13 @@ class SynthesisSetup:
 
     @property
     def domain_weights(self) -> dict[str, float]:
-        """Domain -> the greatest weight of a world that serves it."""
-        weights = self.config.world_weights
-        return {domain: max(weights.get(one.world or "", 1.0) for one in clusters) for domain, clusters in self.by_domain.items()}
+        """Domain -> the greatest weight of a world that serves it, source weights by world included."""
+        weights, of_source = self.config.world_weights, self.config.source_weights
+
+        def weight(world: str) -> float:
+            return weights.get(world, 1.0) * (of_source.weight(world) if of_source and of_source.by == "world" else 1.0)
+
+        return {domain: max(weight(one.world or "") for one in clusters) for domain, clusters in self.by_domain.items()}
 
     def _write_drills(self, kind: str, world: str, count: int) -> None:
         """Writes the blueprints and tasks of a world's drills, unless the store has them. kind: `drills`, or `programs` for drills that

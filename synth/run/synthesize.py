@@ -413,7 +413,7 @@ class _Run:
         batches = run(plan_candidates, [jobs[start : start + _BATCH] for start in range(0, len(jobs), _BATCH)])
         planned = {one.blueprint.id: one for batch in batches for one in batch if one is not None}
         fresh = [one for id, one in planned.items() if id not in self.state.blueprints]
-        chosen = choose(fresh, Coverage(counts=self.coverage.counts), most, bands, self._wanted_domains())
+        chosen = choose(fresh, Coverage(counts=self.coverage.counts), most, bands, self._wanted_domains(), config.source_weights)
         return chosen, [
             replace(self._job(number, at, [one.candidate.cluster], one.cell, bands), planned=one.candidate.blueprint)
             for at, one in enumerate(chosen)

@@ -1,67 +1,68 @@
 """The synthesised part of the seed split: accepted conversations of the store, as they are, chosen for what they cover.
 
-Conversations are taken greedily by coverage per token: what a conversation adds to the sum of sqrt(count) over tools that change the state
-(weight 1), tools that read (.4) and kinds of decisions (1; modes A, P, R, V, N, X), divided by its length. Those with a decision that has
-no cue are left out, and those that are no task, or that show what is kept for evaluation.
+Conversations are taken greedily by coverage per token (`synth/blueprints/token_coverage.py`), weighed by their source where that is asked
+for. Those with a decision that has no cue are left out, and those that are no task, or that show what is kept for evaluation.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from storage.records import Language, Message, Task
 from storage.releases.release import ReleaseItem
 from storage.store import Store
 from synth.blueprints.blueprint import Blueprint
+from synth.blueprints.cell import mode_family
+from synth.blueprints.token_coverage import Coverage, Features, features
 from synth.conversations.conversation_task import rate_difficulty
 from synth.conversations.cues import uncued_turns
+from synth.run.source_weights import SourceWeights
 from synth.worlds import WORLDS
 from train.data.task_pool import is_for_evaluation
 
-ACTING, READING, DECISION = 1.0, 0.4, 1.0
-DECISIONS = frozenset("APRVNX")
 _TOKEN = re.compile(r"\w+|[^\w\s]+")
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """weights: what it covers -> weight. tokens: rough length."""
-
-    item: ReleaseItem
-    weights: dict[str, float]
-    tokens: int
-
-
 def synthesised_conversations(
-    store: Store, *, worlds: Sequence[str], language: Language, max_difficulty: int, max_tokens: int, count: int
+    store: Store,
+    *,
+    worlds: Sequence[str],
+    language: Language,
+    max_difficulty: int,
+    max_tokens: int,
+    count: int,
+    sources: SourceWeights | None = None,
 ) -> list[ReleaseItem]:
     """At most `count` accepted conversations in these worlds and this language (or a world's own, if it lacks it), in order of choice.
 
     Args:
         max_difficulty: highest static difficulty of all goals together.
         max_tokens: longest conversation, in words and signs (`rough_tokens`).
+        sources: weights by world, cluster, mode, teacher or day.
     """
     rows = store.query(
-        """SELECT trajectory_id, k.spec AS task, t.world, tools_used, mode_coarse, t.messages, b.spec
+        """SELECT trajectory_id, k.spec AS task, t.messages, b.spec, t.world, t.cluster_id AS cluster, t.teacher,
+             t.mode_coarse, left(p.committed_at::VARCHAR, 10) AS day
            FROM trajectories t JOIN blueprints b USING (blueprint_id) JOIN tasks k USING (task_id)
+             LEFT JOIN parts p ON p.part_id = b.part_id
            WHERE accepted AND t.cluster_id IS NOT NULL AND round >= 0 AND list_contains(?, t.world || '/' || t.language)
            ORDER BY trajectory_id""",
         [[f"{world}/{WORLDS[world].language_near(language)}" for world in worlds]],
     )
-    candidates: list[_Candidate] = []
-    for item, task_spec, world, tools, modes, text, spec in rows.iter_rows():
-        task = Task.model_validate_json(task_spec)
-        blueprint, messages = Blueprint.model_validate_json(spec), [Message.model_validate(one) for one in json.loads(text)]
+    items, offered, factors = list[ReleaseItem](), list[tuple[Features, int]](), list[float]()
+    for row in rows.iter_rows(named=True):
+        task, blueprint = Task.model_validate_json(row["task"]), Blueprint.model_validate_json(row["spec"])
+        messages = [Message.model_validate(one) for one in json.loads(row["messages"])]
         tokens = rough_tokens(messages)
         is_fit = rate_difficulty(blueprint) <= max_difficulty and tokens <= max_tokens and not is_for_evaluation(task)
         if is_fit and not uncued_turns(blueprint, messages)[0]:
-            candidates.append(_Candidate(ReleaseItem("trajectory", item, task.id), _covered(world, tools, modes), tokens))
-    return [candidate.item for candidate in _choose(candidates, count)]
+            items.append(ReleaseItem("trajectory", row["trajectory_id"], task.id))
+            offered.append((features(blueprint), tokens))
+            row["mode"] = mode_family(row["mode_coarse"])
+            factors.append(sources.weight(row[sources.by]) ** 0.5 if sources and sources.by != "origin" else 1.0)
+    return [items[at] for at in Coverage().choose(offered, count, factors)]
 
 
 def explain_shortage(store: Store, *, worlds: Sequence[str], language: Language) -> str:
@@ -85,23 +86,3 @@ def rough_tokens(messages: Sequence[Message]) -> int:
     texts = [message.content or "" for message in messages]
     texts += [f"{call.function.name} {call.function.arguments}" for message in messages for call in message.tool_calls]
     return sum(len(_TOKEN.findall(text)) for text in texts) + 4 * len(messages)
-
-
-def _covered(world: str, tools: Sequence[str], modes: str) -> dict[str, float]:
-    changing = {tool.name for tool in WORLDS[world].tools if tool.changes_state}
-    weights = {f"{world}/{tool}": ACTING if tool in changing else READING for tool in tools}
-    return weights | dict.fromkeys(DECISIONS & set(modes.replace("+", "").split(">")), DECISION)
-
-
-def _choose(candidates: Sequence[_Candidate], count: int) -> list[_Candidate]:
-    left, covered, chosen = list(candidates), Counter[str](), list[_Candidate]()
-    while left and len(chosen) < count:
-        best = max(left, key=lambda one: _gain(one, covered))
-        left.remove(best)
-        chosen.append(best)
-        covered.update(best.weights.keys())
-    return chosen
-
-
-def _gain(one: _Candidate, covered: Counter[str]) -> float:
-    return sum(weight * (math.sqrt(covered[name] + 1) - math.sqrt(covered[name])) for name, weight in one.weights.items()) / one.tokens

@@ -1,7 +1,7 @@
 """Tasks for RL: fresh siblings of a split's tasks, and running tags of those tasks.
 
 One idea: the tasks of a step are a function of (seed, step) and, with `RLSettings.follow_tags`, of the running tags: then a task is weighed
-by what can be learned from its need, by the latest rollouts of that need (`filters/certainty/needs_learnability.py`), not by its own probe.
+by how often the latest groups of its need were mixed (`filters/certainty/mixed_groups.py`), which is when they teach, not by its own probe.
 Running tags start with the probe's rollouts, and are updated whether the draws follow them or not.
 """
 
@@ -14,7 +14,7 @@ import polars as pl
 
 from filters.certainty.certainty import Region
 from filters.certainty.difficulty_prior import task_groups
-from filters.certainty.needs_learnability import needs_learnability
+from filters.certainty.mixed_groups import mixed_share
 from filters.certainty.route import RouteConfig, rl_weights
 from filters.certainty.running_tags import BEFORE_TRAINING, RunningTags
 from storage.errors import HeadraceError
@@ -28,8 +28,8 @@ from train.spec import RLSettings, StageSpec
 
 FIRST_FRESH_INDEX = 1_000_000
 """Index of RL's first sibling, above all siblings of releases."""
-NEED_WINDOW = 64
-"""Latest rollouts of a need that count, with `follow_tags`."""
+NEED_WINDOW = 24
+"""Latest groups of a need that count, with `follow_tags`."""
 _TRIES = 200
 """Most draws of a step (or 4 per task, if that is more): for some frames a quarter of the siblings is set aside."""
 _MOST_STEPS = 1_000_000
@@ -80,14 +80,14 @@ class FreshTasks:
         """Adds a batch's rollouts to the running tags. A batch without `parents` must be of the last step."""
         parents = batch.parents or self.parents
         for row in (*batch.rows, *batch.left_out):
-            self.running.add(parents[row.task_id], step=batch.step, outcome=row.outcome, reward=row.reward)
+            self.running.add(parents[row.task_id], step=batch.step, outcome=row.outcome, reward=row.reward, sibling=row.task_id)
 
     def weights(self) -> Sequence[float]:
         """Current draw weights of the split's tasks, in their order."""
         if not self._settings.follow_tags:
             return self._weights
-        latest = self.running.latest(self._groups, NEED_WINDOW)
-        ordered = latest.select("task_id", region=pl.lit(Region.UNCERTAIN), learnability=needs_learnability(latest))
+        latest = self.running.latest_groups(self._groups, NEED_WINDOW)
+        ordered = latest.select("task_id", region=pl.lit(Region.UNCERTAIN), learnability=mixed_share(latest))
         queries = {task.id: task.query_id for task in self._tasks if task.query_id is not None}
         return rl_weights(ordered, queries, self._routing.rl_uniform).to_list()
 

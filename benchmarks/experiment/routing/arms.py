@@ -8,10 +8,10 @@ it traces) it has not for RL. RL draws groups in two stages: three rollouts, and
                  hardest   own traces of the harder half of the solved tasks
                  random    as many traces as `certain`, of tasks tried in a drawn order until each succeeds, up to 8 times; no probe
     RL           uniform   every task of the pool alike
-                 weighted  a fifth alike, the rest by E[p (1 - p)] of the task, p shrunk to its need, from the probe's draws
-                 online    a fifth alike, the rest by E[p (1 - p)] of the need, from its latest rollouts
+                 weighted  a tenth alike, the rest by the share of the need's groups that are mixed, by the probe's draws
+                 online    a tenth alike, the rest by that share among the need's latest groups, which begin with the probe's
     bounds       permuted  weighted, with the tags permuted among the tasks
-                 oracle    weighted, by 64 draws of every task that cost nothing
+                 oracle    weighted, by 64 draws of every task by the policy that RL starts from, which cost nothing
 
 The probe draws each task 3 times, and 5 times more where these differ. The policy that RL starts from is not probed again.
 """
@@ -36,7 +36,7 @@ from benchmarks.experiment.routing.lab import Lab, RoutingSettings
 from benchmarks.harness import Deadline, Figures
 from filters.certainty.certainty import Region
 from filters.certainty.difficulty_prior import difficulty_priors, task_groups
-from filters.certainty.needs_learnability import STRENGTH
+from filters.certainty.mixed_groups import mixed_share
 from filters.certainty.route import RouteConfig, own_trace_items, rl_weights
 from storage.errors import HeadraceError
 from storage.releases.release import ReleaseItem
@@ -57,7 +57,7 @@ CONTROLS: tuple[tuple[Second, Rule], ...] = (("random", "uniform"), ("solved", "
 SEEDS = (0, 1, 2, 3, 4)
 BUDGET = 20_000
 ORACLE_DRAWS, TRACE_DRAWS = 64, 8
-FLOOR = 0.2
+FLOOR = 0.1
 """Share of RL's draws that is uniform in `weighted` and `online`."""
 CERTAIN = 0.75
 FIRST_DRAWS, GROUP, TASKS_A_STEP = 3, 8, 16
@@ -206,7 +206,7 @@ def _rl_items(lab: Lab, cell: RoutedCell, policy: Policy) -> list[ReleaseItem]:
     if cell.rule == "oracle":
         counted = _counted(lab, lab.rollouts(policy, lab.pool(), ORACLE_DRAWS, "oracle"))
     if cell.rule in ("weighted", "permuted", "oracle"):
-        potential = task_learnability(counted)
+        potential = known_share(counted) if cell.rule == "oracle" else probed_share(counted)
         if cell.rule == "permuted":
             potential = potential.shuffle(seed=cell.seed)
         tags = counted.select("task_id", region=pl.lit(Region.UNCERTAIN), learnability=potential)
@@ -216,12 +216,16 @@ def _rl_items(lab: Lab, cell: RoutedCell, policy: Policy) -> list[ReleaseItem]:
     ]
 
 
-def task_learnability(counted: pl.DataFrame) -> pl.Series:
-    """E[p (1 - p)] of each task itself: a Beta posterior that its need is the prior of, as `needs_learnability` of a task of its own."""
-    need_rate = 1 - difficulty_priors(counted)["difficulty_prior"]
-    a = counted["successes"] + STRENGTH * need_rate
-    b = counted["k"] - counted["successes"] + STRENGTH * (1 - need_rate)
-    return (a * b / ((a + b) * (a + b + 1))).alias("learnability")
+def probed_share(counted: pl.DataFrame) -> pl.Series:
+    """The share of mixed groups of each task's need, by the probe's draws: a group of each task."""
+    mixed = pl.col("successes").is_between(1, pl.col("k") - 1).cast(pl.Int64)
+    return mixed_share(counted.with_columns(mixed=mixed, groups=(pl.col("k") > 1).cast(pl.Int64)))
+
+
+def known_share(counted: pl.DataFrame) -> pl.Series:
+    """The same by success rates that are known: the mean over the need's tasks of the chance that `FIRST_DRAWS` draws differ."""
+    rate = pl.col("successes") / pl.col("k")
+    return counted.select(share=(1 - rate**FIRST_DRAWS - (1 - rate) ** FIRST_DRAWS).mean().over("need"))["share"]
 
 
 def _measured(lab: Lab, policy: Policy) -> Result:

@@ -89,3 +89,13 @@ def test_price_says_what_to_buy_next(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "Next: 50 further traces for 5.00" in cheap
     assert "Next: RL (64 rollouts) for 64.00" in dear
     assert "rollouts, RL is cheaper" in dear
+
+
+def test_weights_of_value_are_taken_by_synthesize_and_train_or_refused(store: Path, tmp_path: Path) -> None:
+    path = tmp_path / "weights.json"
+    path.write_text('{"by": "world", "weights": {"library": 2.0}}')
+    for command in (["synthesize", "--world", "library", "--n", "20"], ["train", "--config", "configs/ci.yaml"]):
+        code, printed = run(*command, "--weights", str(path), "--store", str(store), "--dry-run")
+        assert code == 0, printed
+    path.write_text('{"by": "teacher", "weights": {"scripted": 2.0}}')
+    assert "steer no synthesis" in run("synthesize", "--world", "library", "--weights", str(path), "--store", str(store), "--dry-run")[1]

@@ -13,8 +13,10 @@ from storage.records import Message
 from storage.store import Store, part_id
 from storage.tables import TABLES
 from synth.blueprints.blueprint import Bands
+from synth.blueprints.cell import mode_family
 from synth.conversations.conversation_task import conversation_task, rate_difficulty
 from synth.roles.simulate import Simulated, simulated_frame
+from synth.run.source_weights import SourceWeights
 from synth.worlds import WORLDS
 from tests.synth.conversations.conversations import accepted
 from train.data.seed_split import rough_tokens, synthesised_conversations
@@ -115,3 +117,13 @@ def test_rough_tokens_are_at_least_those_of_the_tiny_policy() -> None:
     for text, (_, one) in zip(texts, MADE, strict=True):
         assert len(tokenizer(text)["input_ids"]) <= rough_tokens(one.trajectory.messages)
     assert rough_tokens([Message(role="user", content=json.dumps({"a": 1}))]) > 4
+
+
+def test_conversations_of_a_heavier_source_are_chosen_first(store: Store) -> None:
+    """Given weights by mode, then a family of weight 1,000 comes before all others, and one of .001 after them."""
+    families = {one.trajectory.id: mode_family(one.profile.coarse) for _, one in MADE}
+    family = sorted(set(families.values()))[0]
+    own = {item for item, name in families.items() if name == family}
+    first = chosen(store, len(own), sources=SourceWeights(by="mode", weights={family: 1e6}))
+    assert set(first) == own
+    assert not own & set(chosen(store, len(MADE) - len(own), sources=SourceWeights(by="mode", weights={family: 1e-6})))

@@ -1,0 +1,174 @@
+"""E5: does synthesis that looks at what the policy fails make a better policy than synthesis that does not, for the same teacher's tokens?
+
+A seed begins with `ROUND_SIZE` conversations' worth of data, chosen by coverage. Two further rounds add as much each, from the same pool:
+
+    open     by coverage alone
+    closed   by coverage, times 2^(urgency of the domain + urgency of the stratum), from rollouts of the policy that was trained on the data
+             so far (`synth.run.failure_targeting.urgency`, as `synthesize` steers with `evolution.focus_weight` 1)
+    other    the same, by the urgencies that another seed's closed loop measured: if that is as good, what counted was not *this* policy
+
+The probe's conversations are in the domains of training; each is drawn `PROBE_DRAWS` times, and these rollouts are the price of closing the
+loop: `closed_rollouts`. At the end, all three train the base anew on all their data, and are measured on the held-out set.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.experiment.cells import Cells, Result, unpack, work
+from benchmarks.experiment.conversations import Conversation
+from benchmarks.experiment.diversity import RATES, UNIT_TOKENS, Floats, measured
+from benchmarks.experiment.ground import base_of, ground_of, read_pool
+from benchmarks.experiment.held_out import EACH, STRATA, HeldOut, held_out_set, measure, stratum_of
+from benchmarks.experiment.practice import with_replay
+from benchmarks.harness import Deadline, Figures
+from synth.blueprints.token_coverage import Coverage, estimated_tokens, features
+from synth.intervals import wilson
+from synth.run.failure_targeting import urgency
+from synth.worlds import WORLDS
+from train.measure.evaluate import Estimate, bootstrap
+from train.proxy.token_training import TokenTraining, train
+
+SEEDS = (0, 1, 2, 3, 4)
+ROUND_SIZE, FURTHER = 250, 2
+_POOL = 2_750
+_TOKENS = (600_000, 900_000, 1_200_000)
+"""Tokens read by the policies of 1, 2 and 3 rounds' data."""
+PROBE_EACH, PROBE_DRAWS = 48, 4
+Focus = tuple[tuple[str, float], ...]
+"""Label (a domain, or a stratum) -> urgency; empty: none."""
+
+
+@dataclass(frozen=True)
+class LoopCell:
+    """A policy of the loop. focuses: of each further round so far. is_measured: on the held-out set; if not, on the probe."""
+
+    seed: int
+    focuses: tuple[Focus, ...]
+    is_measured: bool = False
+
+
+def run(cell: LoopCell) -> Result:
+    """Trains the policy on its data, and measures it on the held-out set, or finds urgencies on the probe."""
+    from transformers import AutoModelForCausalLM
+
+    ground = ground_of(cell.seed)
+    tokenizer = ground.tokenizer()
+    model = AutoModelForCausalLM.from_pretrained(ground.base(cell.seed))
+    pool, examples = read_pool("evolved", _POOL, cell.seed)
+    chosen = chosen_by(pool, [example.tokens for example in examples], cell.focuses)
+    training = TokenTraining(tokens=_TOKENS[len(cell.focuses)], learning_rate=RATES[0])
+    train(model, with_replay(tokenizer, base_of(cell.seed), [examples[at] for at in chosen]), training, seed=cell.seed)
+    about: Result = {"conversations": len(chosen), "tokens": sum(examples[at].tokens for at in chosen)}
+    if cell.is_measured:
+        return about | measured(model, tokenizer, cell.seed, is_sampled=False)
+    tasks = probe_set(cell.seed)
+    hits = np.array(measure(model, tokenizer, tasks, temperature=1.0, seed=cell.seed, draws=PROBE_DRAWS)).reshape(len(tasks), PROBE_DRAWS)
+    return about | {"focus": focus_of(tasks, hits), "probed": float(hits.mean()), "rollouts": hits.size}
+
+
+def probe_set(seed: int) -> tuple[HeldOut, ...]:
+    """Conversations of the domains of training that no training data has the frames of."""
+    ground = ground_of(seed)
+    return held_out_set(ground.domains.training, ground.folder, PROBE_EACH, "probe")
+
+
+def focus_of(tasks: Sequence[HeldOut], hits: Floats) -> Focus:
+    """The urgency of each domain and stratum: mean over its tasks, times 1 less the width of the interval of its success rate."""
+    by_label: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for one, draws in zip(tasks, hits.astype(float), strict=True):
+        mean = float(draws.mean())
+        found = urgency(mean, float(draws.var()) * mean)
+        domain = WORLDS[one.task.world].intents[one.task.intent].domain
+        for label in (f"domain {domain}", f"stratum {one.stratum}"):
+            by_label[label].append((found, mean))
+    focus = []
+    for label, values in sorted(by_label.items()):
+        low, high = wilson(sum(mean for _, mean in values), len(values))
+        focus.append((label, round(float(np.mean([each for each, _ in values])) * (1 - (high - low)), 4)))
+    return tuple(focus)
+
+
+def chosen_by(pool: Sequence[Conversation], tokens: Sequence[int], focuses: Sequence[Focus]) -> list[int]:
+    """Positions of the pool: a round by coverage alone, then a further one by each focus, `ROUND_SIZE` conversations' worth each."""
+    offered = [(features(one.blueprint), estimated_tokens(one.blueprint)) for one in pool]
+    labels = [(f"domain {one.blueprint.domain}", f"stratum {stratum_of(one.blueprint)}") for one in pool]
+    coverage, chosen = Coverage(), list[int]()
+    for focus in ((), *focuses):
+        of = dict(focus)
+        left, budget = [at for at in range(len(pool)) if at not in set(chosen)], UNIT_TOKENS * ROUND_SIZE
+        scale = [2 ** (sum(of.get(label, 0.0) for label in labels[at]) / 2) for at in left]
+        for place in Coverage(coverage.weights, coverage.counts).choose([offered[at] for at in left], 4 * ROUND_SIZE, scale):
+            at = left[place]
+            if tokens[at] <= budget:
+                chosen.append(at)
+                coverage.add(offered[at][0])
+                budget -= tokens[at]
+    return chosen
+
+
+def measure_loops(cells: Cells, deadline: Deadline) -> Figures:
+    """Works on the cells that are missing, round by round; the figures."""
+    work([first(seed) for seed in SEEDS], run, cells, deadline, minutes=4)
+    work([second(cells, seed) for seed in SEEDS], run, cells, deadline, minutes=5)
+    work([last for seed in SEEDS for last in finals(cells, seed).values()], run, cells, deadline, minutes=5)
+    return figures(cells)
+
+
+def first(seed: int) -> LoopCell:
+    return LoopCell(seed, ())
+
+
+def second(cells: Cells, seed: int) -> LoopCell:
+    return LoopCell(seed, (_focus(cells, first(seed)),))
+
+
+def finals(cells: Cells, seed: int) -> dict[str, LoopCell]:
+    """The three policies that are compared."""
+    other = SEEDS[(SEEDS.index(seed) + 1) % len(SEEDS)]
+    focuses = {one: (_focus(cells, first(one)), _focus(cells, second(cells, one))) for one in (seed, other)}
+    return {
+        "open": LoopCell(seed, ((),) * FURTHER, is_measured=True),
+        "closed": LoopCell(seed, focuses[seed], is_measured=True),
+        "other": LoopCell(seed, focuses[other], is_measured=True),
+    }
+
+
+def _focus(cells: Cells, cell: LoopCell) -> Focus:
+    return tuple((label, each) for label, each in cells[cell]["focus"])
+
+
+KEYS = (
+    *(f"closed_minus_{rival}{end}" for rival in ("open", "other") for end in ("", "_lo95", "_hi95")),
+    *(f"{name}_loop" for name in ("open", "closed", "other")),
+    "closed_rollouts",
+    "closed_worst_stratum",
+)
+
+
+def figures(cells: Cells) -> Figures:
+    success = {name: [_bits(cells, finals(cells, seed)[name]) for seed in SEEDS] for name in ("open", "closed", "other")}
+    found: Figures = {f"{name}_loop": float(np.mean(values)) for name, values in success.items()}
+    for rival in ("open", "other"):
+        estimate: Estimate = bootstrap([one - two for one, two in zip(success["closed"], success[rival], strict=True)])
+        found |= {
+            f"closed_minus_{rival}": estimate.mean,
+            f"closed_minus_{rival}_lo95": estimate.low,
+            f"closed_minus_{rival}_hi95": estimate.high,
+        }
+    found["closed_rollouts"] = float(
+        np.mean([sum(cells[cell]["rollouts"] for cell in (first(seed), second(cells, seed))) for seed in SEEDS])
+    )
+    by_stratum = np.mean([one - two for one, two in zip(success["closed"], success["open"], strict=True)], axis=0).reshape(
+        len(STRATA), EACH
+    )
+    found["closed_worst_stratum"] = float(by_stratum.mean(axis=1).min())
+    return found
+
+
+def _bits(cells: Cells, cell: LoopCell) -> Floats:
+    return unpack(cells[cell]["greedy"], len(STRATA) * EACH)

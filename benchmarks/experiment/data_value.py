@@ -1,0 +1,29 @@
+"""Does `headrace value` predict what a mixture is worth? On a synthesised store, by world and by mode family."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from benchmarks.experiment.cells import WORK
+from benchmarks.harness import Deadline, Figures
+from storage.store import Store
+from synth.run.config import SynthesisConfig
+from synth.run.synthesize import synthesize
+from train.proxy.source_value import ValueConfig, value_sources
+
+WORLDS = ("library", "hotel", "clinic", "school", "telecom", "logistics")
+ACCEPTED = 900
+KEYS = ("value_rank", "value_minutes", "value_rank_modes", "value_minutes_modes")
+
+
+def measure(deadline: Deadline) -> Figures:
+    store = Store(WORK / "value" / "store")
+    deadline.allows(5)
+    synthesize(store, SynthesisConfig.model_validate({"worlds": WORLDS, "accepted": ACCEPTED, "chinese_share": 0.0, "code_share": 0.0}))
+    found: Figures = {}
+    by: Literal["world", "mode"]
+    for by, suffix in (("world", ""), ("mode", "_modes")):
+        deadline.allows(30)
+        value, _ = value_sources(store, ValueConfig(by=by))
+        found |= {f"value_rank{suffix}": value.rank, f"value_minutes{suffix}": value.minutes}
+    return found

@@ -1,0 +1,51 @@
+"""The closed loop: a focus turns the choice to what failed, no conversation is taken twice, and a known difference is found."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.experiment import closed_loop
+from benchmarks.experiment.cells import Cells, pack
+from benchmarks.experiment.closed_loop import SEEDS, chosen_by, figures, finals, first, second
+from benchmarks.experiment.conversations import make_pool
+from benchmarks.experiment.domains import SETTING_THEMES, DomainsConfig, choose_domains, domains_of
+from benchmarks.experiment.held_out import EACH, STRATA
+
+
+def test_a_focus_takes_more_of_what_failed_and_nothing_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(closed_loop, "ROUND_SIZE", 10)
+    worlds = domains_of(choose_domains(DomainsConfig(themes=SETTING_THEMES))).training
+    pool = make_pool("evolved", worlds, 120, 0, tmp_path)
+    tokens = [200] * len(pool)
+    domain = Counter(one.blueprint.domain for one in pool).most_common()[-1][0]
+
+    plain, focused = chosen_by(pool, tokens, ((), ())), chosen_by(pool, tokens, (((f"domain {domain}", 3.0),),) * 2)
+
+    assert len(set(focused)) == len(focused) == len(plain)
+    assert focused[:10] == plain[:10], "the first round is the same"
+    of_domain = [sum(pool[at].blueprint.domain == domain for at in chosen) for chosen in (focused, plain)]
+    assert of_domain[0] > of_domain[1]
+
+
+def test_every_key_is_measured_and_a_known_difference_is_found(tmp_path: Path) -> None:
+    cells, rng = Cells(tmp_path / "cells.jsonl"), np.random.default_rng(0)
+    for seed in SEEDS:
+        cells.add(first(seed), {"focus": [[f"stratum {seed}", 0.5]], "rollouts": 100})
+    for seed in SEEDS:
+        cells.add(second(cells, seed), {"focus": [[f"stratum {seed}", 0.4]], "rollouts": 100})
+    for seed in SEEDS:
+        compared = finals(cells, seed)
+        assert compared["other"].focuses == finals(cells, SEEDS[(seed + 1) % len(SEEDS)])["closed"].focuses
+        for name, cell in compared.items():
+            cells.add(cell, {"greedy": pack((rng.random(EACH * len(STRATA)) < {"closed": 0.4}.get(name, 0.3)).tolist())})
+
+    found = figures(cells)
+
+    assert set(found) == set(closed_loop.KEYS)
+    assert found["closed_minus_open"] == pytest.approx(0.1, abs=0.02)
+    assert found["closed_minus_other_lo95"] > 0
+    assert found["closed_rollouts"] == 200
