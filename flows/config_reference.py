@@ -146,7 +146,7 @@ def _is_block(value: Any) -> bool:
 def _inline(value: Any) -> str:
     plain = _plain(value)
     text = _to_yaml(plain, default_flow_style=True, width=float("inf"))
-    text = text.removesuffix("...\n").strip()
+    text = text.removesuffix("...\n").strip(" \n")
     return _SURROGATES.sub(_as_yaml, json.dumps(plain)) if "\n" in text else text  # JSON is nearly YAML, and one line
 
 

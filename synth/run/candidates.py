@@ -8,18 +8,17 @@ many places as its share among the candidates.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from storage.records import CODE_TOOL, content_id
 from synth.blueprints.blueprint import Bands, Blueprint
-from synth.blueprints.cell import Cell, mode_family
+from synth.blueprints.cell import Cell
 from synth.blueprints.draft import PlanFailed
 from synth.blueprints.planner import Planner
 from synth.blueprints.token_coverage import Coverage, estimated_tokens, features
 from synth.clusters.business_clusters import Cluster
 from synth.gc_paused import pause_gc
-from synth.run.source_weights import SourceWeights
 from synth.tasks.split import DivisionConfig, is_in_division
 
 EVOLVED_SHARE = 0.5
@@ -101,22 +100,19 @@ def choose(
     coverage: Coverage,
     count: int,
     bands: Bands,
-    factors: Mapping[str, float] | None = None,
-    sources: SourceWeights | None = None,
+    wanted: Callable[[Candidate], float] = lambda _: 1.0,
 ) -> list[Choice]:
     """The `count` candidates that add most per token; counts them in `coverage`.
 
-    factors: domain -> how many times as often its conversations are wanted; 1 where it is missing.
-    sources: weights by mode or cluster; those by world are in the factors of domains.
+    wanted: how many times as often a candidate's like is wanted.
     """
-    wanted = factors or {}
     groups: dict[tuple[str, bool], list[Candidate]] = {}
     for one in candidates:
         groups.setdefault((one.blueprint.language, any(node.tool == CODE_TOOL for node in one.blueprint.nodes)), []).append(one)
     chosen: list[Choice] = []
     for (_, group), places in zip(sorted(groups.items()), _places(groups, count), strict=True):
         offered = [(features(one.blueprint), estimated_tokens(one.blueprint)) for one in group]
-        scale = [(wanted.get(one.blueprint.domain, 1.0) * _source_weight(one, sources)) ** 0.5 for one in group]
+        scale = [wanted(one) ** 0.5 for one in group]
         before = Coverage(coverage.weights, coverage.counts)
         for at in coverage.choose(offered, places, scale):
             covered, tokens = offered[at]
@@ -125,12 +121,6 @@ def choose(
             chosen.append(Choice(group[at], before.gain(covered), tokens, cell))
             before.add(covered)
     return chosen
-
-
-def _source_weight(one: Candidate, sources: SourceWeights | None) -> float:
-    if sources is None or sources.by not in ("mode", "cluster"):
-        return 1.0
-    return sources.weight(one.cluster.id if sources.by == "cluster" else mode_family(one.blueprint.mode_coarse))
 
 
 def _places(groups: Mapping[tuple[str, bool], Sequence[Candidate]], count: int) -> list[int]:

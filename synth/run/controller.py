@@ -45,9 +45,9 @@ class EvolutionConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    objective: Literal["rarity", "coverage"] = Field(
-        "rarity",
-        description="How conversations are chosen: by the rarity of their cell, or by the tools and decisions that they add per token.",
+    objective: Literal["coverage", "rarity"] = Field(
+        "coverage",
+        description="How conversations are chosen: by the tools and decisions that they add per token, or by the rarity of their cell.",
     )
     candidates_per_proposal: int = Field(
         5, ge=1, description="With coverage: blueprints that are planned for each one that is executed; planning costs no tokens."
@@ -76,8 +76,10 @@ class EvolutionConfig(BaseModel):
         gt=1,
         description="Alarm of a collapse if a domain or family has significantly more than this multiple of its share.",
     )
-    stop_gain_bits: float = Field(0.02, ge=0, description="Gain in entropy (H_dom + H_mode^1, bits) below which a round is idle.")
-    stop_idle_rounds: int = Field(3, ge=1, description="Idle rounds in a row that end the run, if the bands are on target.")
+    stop_gain_bits: float = Field(
+        0.02, ge=0, description="With rarity: gain in entropy (H_dom + H_mode^1, bits) below which a round is idle."
+    )
+    stop_idle_rounds: int = Field(3, ge=1, description="With rarity: idle rounds in a row that end the run, if the bands are on target.")
     stop_band_tolerance: float = Field(
         0.03, ge=0, description="Largest distance of a band's share from its target at which the run may end."
     )
@@ -333,9 +335,9 @@ class Controller:
         return {band: count / sum(counts) if sum(counts) else 0.0 for band, count in zip(BANDS, counts, strict=True)}
 
     def is_done(self) -> bool:
-        """Whether the last rounds added almost no entropy and every band is on target."""
+        """Whether cells are drawn by rarity, the last rounds added almost no entropy, and every band is on target."""
         last = self.round_bits[-(self.config.stop_idle_rounds + 1) :]
-        if len(last) <= self.config.stop_idle_rounds:
+        if self.config.objective == "coverage" or len(last) <= self.config.stop_idle_rounds:
             return False
         gains = [later - earlier for earlier, later in itertools.pairwise(last)]
         shares = self.band_shares()
@@ -346,7 +348,7 @@ class Controller:
         return on_target and all(gain < self.config.stop_gain_bits for gain in gains)
 
     def alarms(self) -> list[str]:
-        """Texts about domains and mode families with more than `alarm_factor` times their target share, a sign of collapse.
+        """Texts about domains, and families if cells are drawn, with more than `alarm_factor` times their target share: a sign of collapse.
 
         More by two standard deviations of a Poisson count, so that a handful of conversations raises none.
         """
@@ -354,7 +356,7 @@ class Controller:
         axes = (
             ("domain", self.domains, self._counts[0], self._weights / self._weights.sum()),
             ("family", self.families, self._counts[1], even),
-        )
+        )[: 1 if self.config.objective == "coverage" else 2]
         return [alarm for axis, labels, counts, targets in axes for alarm in self._collapse_alarms(axis, labels, counts, targets)]
 
     def _collapse_alarms(self, axis: str, labels: Sequence[str], counts: NDArray[np.int64], targets: Floats) -> list[str]:

@@ -41,7 +41,7 @@ from synth.engines.base import EngineUnusable
 from synth.engines.budget import BudgetSpent
 from synth.roles.judge_calibration import ASKED, Agreement, label_conversations
 from synth.roles.role_engines import RoleEngines, open_role_engines
-from synth.run.candidates import Choice, PlanSettings, candidate_jobs, choose, plan_candidates
+from synth.run.candidates import Candidate, Choice, PlanSettings, candidate_jobs, choose, plan_candidates
 from synth.run.config import SynthesisConfig
 from synth.run.controller import Controller, Draw
 from synth.run.failure_targeting import build_controller, factors, focus_of, order_clusters
@@ -413,16 +413,29 @@ class _Run:
         batches = run(plan_candidates, [jobs[start : start + _BATCH] for start in range(0, len(jobs), _BATCH)])
         planned = {one.blueprint.id: one for batch in batches for one in batch if one is not None}
         fresh = [one for id, one in planned.items() if id not in self.state.blueprints]
-        chosen = choose(fresh, Coverage(counts=self.coverage.counts), most, bands, self._wanted_domains(), config.source_weights)
+        chosen = choose(fresh, Coverage(counts=self.coverage.counts), most, bands, self._wanted(bands))
         return chosen, [
             replace(self._job(number, at, [one.candidate.cluster], one.cell, bands), planned=one.candidate.blueprint)
             for at, one in enumerate(chosen)
         ]
 
-    def _wanted_domains(self) -> dict[str, float]:
-        """Domain -> how many times as often it is wanted: its weight, times the focus on what the last policy fails."""
-        urgent = {} if self.focus is None else factors(self.focus.by_domain(), self.config.evolution.focus_weight)
-        return {domain: weight * urgent.get(domain, 1.0) for domain, weight in self.setup.domain_weights.items()}
+    def _wanted(self, bands: Bands) -> Callable[[Candidate], float]:
+        """How many times as often a candidate is wanted: by the weight of its domain and source, and the focus on its domain, on its mode
+        family in its band, and on the most urgent of its intents."""
+        weights, sources, focus = self.setup.domain_weights, self.config.source_weights, self.config.evolution.focus_weight
+        of_domain = factors(self.focus.by_domain(), focus) if self.focus is not None else {}
+        of_mode = factors(self.focus.by_mode(bands), focus) if self.focus is not None else {}
+
+        def wanted(one: Candidate) -> float:
+            blueprint = one.blueprint
+            cell = bands.cell(blueprint.domain, blueprint.mode_coarse, blueprint.complexity)
+            intents = [self.factors.get((blueprint.world, goal.intent), 1.0) for goal in blueprint.goals]
+            labels = {"cluster": one.cluster.id, "mode": cell.family}
+            of_source = sources.weight(labels[sources.by]) if sources is not None and sources.by in labels else 1.0
+            urgency = of_domain.get(cell.domain, 1.0) * of_mode.get((cell.family, cell.band), 1.0) * max(intents, default=1.0)
+            return weights.get(cell.domain, 1.0) * of_source * urgency
+
+        return wanted
 
     def _cover(self, accepted: Iterable[Blueprint | None]) -> None:
         """Counts the features of accepted conversations."""

@@ -23,7 +23,7 @@ from synth.run.synthesize import synthesize
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     made = Store(tmp_path_factory.mktemp("collect"))
-    evolution = EvolutionConfig(proposals_per_round=12)
+    evolution = EvolutionConfig(objective="rarity", proposals_per_round=12)
     worlds = ("retail", "library")
     synthesize(made, SynthesisConfig(worlds=worlds, accepted=120, calibration=24, subsample=24, drills={"retail": 12}, evolution=evolution))
     return made

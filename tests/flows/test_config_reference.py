@@ -152,6 +152,7 @@ def test_a_value_is_printed_as_in_its_file() -> None:
 )
 @example(Whole(texts=("\x85", "\u2028"), items=(Item(label="\u2029"),)))
 @example(Whole(texts=("\n\U00010000", "\n\\ud800\\udc00")))
+@example(Whole(inner=Inner(count=1, name="\xa0")))
 def test_both_texts_load_back_for_all_values(config: Whole) -> None:
     assert Whole.model_validate(yaml.safe_load(reference(config))) == config
     assert Whole.model_validate(yaml.safe_load(differences(config)) or {}) == config

@@ -174,7 +174,7 @@ def test_draws_are_those_of_the_seed() -> None:
 
 
 def test_it_stops_only_when_idle_and_on_target() -> None:
-    controller = Controller(("a",), EvolutionConfig(stop_band_tolerance=0.05))
+    controller = Controller(("a",), EvolutionConfig(objective="rarity", stop_band_tolerance=0.05))
     shares = dict(zip(BANDS, controller.config.band_shares, strict=True))
 
     def one_round() -> None:
@@ -195,9 +195,16 @@ def test_it_stops_only_when_idle_and_on_target() -> None:
     assert not controller.is_done(), "bands are off target"
 
 
+def test_by_coverage_a_run_ends_with_its_number_alone() -> None:
+    controller = Controller(("a",))
+    for _ in range(10):
+        controller.end_round()
+    assert not controller.is_done()
+
+
 def test_a_collapse_is_shouted_and_an_even_spread_is_not() -> None:
     domains = ("a", "b", "c", "d", "e")
-    collapsed, even = Controller(domains), Controller(domains)
+    collapsed, even = (Controller(domains, EvolutionConfig(objective="rarity")) for _ in range(2))
     families = even.families
     for i in range(60):
         collapsed.record(Report(Cell("a", "C>F", "low"), "C>F", Cell("a", "C>F", "low")))
@@ -206,6 +213,10 @@ def test_a_collapse_is_shouted_and_an_even_spread_is_not() -> None:
 
     assert [alarm.split()[:2] for alarm in collapsed.alarms()] == [["domain", "a"], ["family", "C>F"]]
     assert even.alarms() == []
+    by_coverage = Controller(domains)
+    for _ in range(60):
+        by_coverage.record(Report(Cell("a", "C>F", "low"), "C>F", Cell("a", "C>F", "low")))
+    assert [alarm.split()[:2] for alarm in by_coverage.alarms()] == [["domain", "a"]], "families are not drawn, so none has a share"
 
 
 def test_three_conversations_of_one_domain_of_many_are_chance_and_raise_no_alarm() -> None:

@@ -40,7 +40,7 @@ from tests.synth.probed import WORLDS_USED, K, of, probe, probed_store, promote
 FAILING, MASTERED = WORLDS_USED
 SKILLS = {FAILING: 0.4, MASTERED: 1.0}
 BANDS = Bands(5.0, 12.0)
-STEERED = EvolutionConfig(proposals_per_round=20, focus_weight=3.0)
+STEERED = EvolutionConfig(objective="rarity", proposals_per_round=20, focus_weight=3.0)
 SMALL = SynthesisConfig(
     worlds=WORLDS_USED, accepted=160, calibration=24, subsample=24, drills={}, max_proposals=600, code_share=0, evolution=STEERED
 )
@@ -260,6 +260,18 @@ def test_a_run_in_focus_makes_more_of_what_fails(steered: tuple[Store, Synthesis
     got = store.query("SELECT got_domain, count(*) AS n FROM decisions WHERE run = ? AND status = 'accepted' GROUP BY 1", [result.run])
     assert dict(got.iter_rows())[FAILING] > 1.5 * dict(got.iter_rows())[MASTERED]
     assert set(store.query("SELECT focus FROM decisions WHERE run = ?", [without.run])["focus"]) == {0.0}
+
+
+def test_by_coverage_a_run_in_focus_makes_more_of_what_fails_too(store: Store) -> None:
+    covering = SMALL.model_copy(update={"accepted": 100})
+
+    def share(weight: float) -> float:
+        evolution = STEERED.model_copy(update={"objective": "coverage", "focus_weight": weight})
+        run = synthesize(store, covering.model_copy(update={"evolution": evolution})).run
+        got = store.query("SELECT got_domain FROM decisions WHERE run = ? AND status = 'accepted'", [run])["got_domain"].to_list()
+        return got.count(FAILING) / len(got)
+
+    assert share(3.0) > share(0.0) + 0.1
 
 
 def dies_after(batches: int) -> Callable[[Sequence[Job]], list[Proposal]]:

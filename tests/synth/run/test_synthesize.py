@@ -42,6 +42,11 @@ SMALL = SynthesisConfig(
 )
 
 
+BOTH = SynthesisConfig(
+    worlds=("city", "retail"), accepted=80, calibration=80, subsample=80, drills={}, evolution=EvolutionConfig(objective="rarity")
+)
+
+
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, SynthesisResult]:
     store = Store(tmp_path_factory.mktemp("small"))
@@ -51,7 +56,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, SynthesisRes
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, SynthesisResult]:
     store = Store(tmp_path_factory.mktemp("both"))
-    return store, synthesize(store, SynthesisConfig(worlds=("city", "retail"), accepted=80, calibration=80, subsample=80, drills={}))
+    return store, synthesize(store, BOTH)
 
 
 # ---- what is committed ------------------------------------------------------------------------------------------------
@@ -87,7 +92,9 @@ def test_a_run_that_stops_short_says_why(tmp_path: Path) -> None:
     short = SMALL.model_copy(update={"max_proposals": 5, "drills": {}})
     used_up = synthesize(Store(tmp_path / "used up"), short)
     idle = SMALL.model_copy(update={"accepted": 5_000, "max_proposals": 5_000, "drills": {}})
-    content = idle.evolution.model_copy(update={"stop_gain_bits": 9.0, "stop_band_tolerance": 1.0, "stop_idle_rounds": 1})
+    content = idle.evolution.model_copy(
+        update={"stop_gain_bits": 9.0, "stop_band_tolerance": 1.0, "stop_idle_rounds": 1, "objective": "rarity"}
+    )
     bored = synthesize(Store(tmp_path / "idle"), idle.model_copy(update={"evolution": content}))
 
     assert used_up.notes == (f"stopped at {used_up.accepted} of 24 accepted: all 5 proposals are used up (max_proposals)",)
