@@ -8,9 +8,13 @@ from benchmarks.harness import run_sections
 
 
 def main() -> int:
+    from benchmarks.experiment.cells import Cells
+    from benchmarks.experiment.plots import draw
     from benchmarks.experiment.sections import sections
 
-    return run_sections("evidence", sections())
+    code = run_sections("evidence", sections())
+    draw(Cells())
+    return code
 
 
 if __name__ == "__main__":

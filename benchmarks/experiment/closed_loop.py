@@ -150,22 +150,20 @@ KEYS = (
 )
 
 
+def closed_minus(cells: Cells, rival: str) -> Estimate:
+    pairs = [finals(cells, seed) for seed in SEEDS]
+    return bootstrap([_bits(cells, policies["closed"]) - _bits(cells, policies[rival]) for policies in pairs])
+
+
 def figures(cells: Cells) -> Figures:
-    success = {name: [_bits(cells, finals(cells, seed)[name]) for seed in SEEDS] for name in ("open", "closed", "other")}
-    found: Figures = {f"{name}_loop": float(np.mean(values)) for name, values in success.items()}
+    success = {name: np.array([_bits(cells, finals(cells, seed)[name]) for seed in SEEDS]) for name in ("open", "closed", "other")}
+    found: Figures = {f"{name}_loop": float(values.mean()) for name, values in success.items()}
     for rival in ("open", "other"):
-        estimate: Estimate = bootstrap([one - two for one, two in zip(success["closed"], success[rival], strict=True)])
-        found |= {
-            f"closed_minus_{rival}": estimate.mean,
-            f"closed_minus_{rival}_lo95": estimate.low,
-            f"closed_minus_{rival}_hi95": estimate.high,
-        }
-    found["closed_rollouts"] = float(
-        np.mean([sum(cells[cell]["rollouts"] for cell in (first(seed), second(cells, seed))) for seed in SEEDS])
-    )
-    by_stratum = np.mean([one - two for one, two in zip(success["closed"], success["open"], strict=True)], axis=0).reshape(
-        len(STRATA), EACH
-    )
+        estimate, key = closed_minus(cells, rival), f"closed_minus_{rival}"
+        found |= {key: estimate.mean, f"{key}_lo95": estimate.low, f"{key}_hi95": estimate.high}
+    probes = [cell for seed in SEEDS for cell in (first(seed), second(cells, seed))]
+    found["closed_rollouts"] = sum(cells[cell]["rollouts"] for cell in probes) / len(SEEDS)
+    by_stratum = (success["closed"] - success["open"]).mean(axis=0).reshape(len(STRATA), EACH)
     found["closed_worst_stratum"] = float(by_stratum.mean(axis=1).min())
     return found
 

@@ -1,0 +1,163 @@
+"""The page of plots, `benchmarks/results/evidence.svg`: one panel a question, each with its intervals; a panel without its cells is empty.
+
+Bars of error are 95 % intervals over seeds and tasks. The file is the same for the same cells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.experiment import closed_loop, diversity, exchange, learnable_worlds
+from benchmarks.experiment.cells import Cells
+from benchmarks.experiment.diversity import ARMS, CURVE_ARMS, MAIN_SIZE, RATES, SIZE_SEEDS, TRAINING_TOKENS, ArmCell, arm_cell
+from benchmarks.experiment.held_out import EACH, STRATA
+from benchmarks.experiment.routing import arms as routing
+from benchmarks.harness import ROOT
+from train.measure.evaluate import Estimate, bootstrap
+from train.proxy.exchange_rate import RL, points_of
+
+PAGE = ROOT / "benchmarks" / "results" / "evidence.svg"
+_COLOURS = ("#3b82c4", "#d9822b", "#3d9970", "#a05fb5", "#c94f4f", "#8a7a3c")
+_COMPARED = ("coverage", "quantity", "controller", "evolved", "random", "shuffled")
+
+
+def draw(cells: Cells, path: Path = PAGE) -> None:
+    """Writes the page."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    mpl.rcParams.update(
+        {
+            "svg.hashsalt": "headrace",
+            "svg.fonttype": "none",
+            "font.size": 8,
+            "axes.titlesize": 9,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+        }
+    )
+    from matplotlib import pyplot as plt
+
+    panels: Sequence[tuple[str, Callable[[Any, Cells], None]]] = (
+        (f"Success less that of `even`, {MAIN_SIZE} conversations' worth", _arms),
+        ("Success by stratum, first learning rate", _strata),
+        ("Success by size of the data", _sizes),
+        ("Second SFT x RL at 20,000 rollouts", _routing),
+        ("What is RL worth in expert traces?", _exchange),
+        ("Two further rounds: closed loop less open, less other", _loop),
+        ("Gain of RL in 100 generated worlds", _worlds),
+    )
+    figure, axes = plt.subplots(4, 2, figsize=(11, 14), layout="constrained")
+    for axis, (title, fill) in zip(axes.flat, panels, strict=False):
+        axis.set_title(title, loc="left", fontweight="bold")
+        try:
+            fill(axis, cells)
+        except KeyError:
+            axis.text(0.5, 0.5, "not measured yet", ha="center", va="center", transform=axis.transAxes)
+    for axis in axes.flat[len(panels) :]:
+        axis.axis("off")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+
+
+def _arms(axis: Any, cells: Cells) -> None:
+    for at, rate in enumerate(RATES):
+        found = [
+            diversity.difference(cells, arm_cell(cells, arm, rate, 0), arm_cell(cells, "even", rate, 0), diversity.SEEDS)
+            for arm in _COMPARED
+        ]
+        _points(axis, [one.estimate for one in found], shift=0.2 * (at - 0.5), label=f"rate {rate:g}", colour=_COLOURS[at])
+    axis.set_yticks(range(len(_COMPARED)), _COMPARED)
+    axis.invert_yaxis()
+    axis.axvline(0, color="grey", linewidth=0.8)
+    axis.legend(frameon=False)
+
+
+def _points(axis: Any, found: Sequence[Estimate], *, shift: float, label: str | None, colour: str) -> None:
+    places = np.arange(len(found)) + shift
+    means = np.array([one.mean for one in found])
+    errors = [means - [one.low for one in found], np.array([one.high for one in found]) - means]
+    axis.errorbar(means, places, xerr=np.maximum(errors, 0), fmt="o", color=colour, label=label, capsize=2, markersize=4)
+
+
+def _strata(axis: Any, cells: Cells) -> None:
+    table = np.array(
+        [
+            np.mean([diversity.success(cells, arm_cell(cells, arm, RATES[0], seed)) for seed in diversity.SEEDS], axis=0)
+            .reshape(len(STRATA), EACH)
+            .mean(axis=1)
+            for arm in ARMS
+        ]
+    )
+    _heat(axis, table, ARMS, STRATA)
+
+
+def _heat(axis: Any, table: Any, rows: Sequence[str], columns: Sequence[str]) -> None:
+    axis.imshow(table, cmap="Blues", vmin=0, vmax=max(0.01, float(table.max())), aspect="auto")
+    axis.set_yticks(range(len(rows)), rows)
+    axis.set_xticks(range(len(columns)), columns, rotation=30, ha="right")
+    for row, column in np.ndindex(table.shape):
+        dark = table[row, column] > 0.6 * table.max()
+        axis.text(column, row, f"{table[row, column]:.2f}", ha="center", va="center", color="white" if dark else "black")
+
+
+def _sizes(axis: Any, cells: Cells) -> None:
+    sizes = sorted(TRAINING_TOKENS)
+    for arm, colour in zip(CURVE_ARMS, _COLOURS, strict=False):
+        every = [[diversity.success(cells, ArmCell(arm, size, RATES[0], seed)) for seed in SIZE_SEEDS] for size in sizes]
+        found = [bootstrap(own) for own in every]
+        axis.plot(sizes, [one.mean for one in found], "o-", color=colour, label=arm, markersize=4)
+        axis.fill_between(sizes, [one.low for one in found], [one.high for one in found], color=colour, alpha=0.12, linewidth=0)
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(sizes, map(str, sizes))
+    axis.set_ylim(bottom=0)
+    axis.legend(frameon=False)
+
+
+def _routing(axis: Any, cells: Cells) -> None:
+    table = np.array([[routing.mean_over(cells, [(second, rule)], "sampled_mean") for rule in routing.RULES] for second in routing.SECONDS])
+    _heat(axis, table, routing.SECONDS, routing.RULES)
+    others = {f"{second}, {rule}": routing.mean_over(cells, [(second, rule)], "sampled_mean") for second, rule in routing.CONTROLS}
+    axis.set_xlabel("; ".join(f"{name}: {success:.3f}" for name, success in others.items()))
+    axis.set_ylabel("second SFT")
+
+
+def _exchange(axis: Any, cells: Cells) -> None:
+    config = exchange.CONFIG
+    success = {
+        count: bootstrap([np.array(cells[exchange.ExchangeCell(seed, count)]["rates"]) for seed in range(config.seeds)])
+        for count in dict.fromkeys(count for _, count in points_of(config))
+    }
+    counts = list(config.traces)
+    found = [success[count] for count in counts]
+    axis.plot(counts, [one.mean for one in found], "o-", color=_COLOURS[0], label="imitation of further traces", markersize=4)
+    axis.fill_between(counts, [one.low for one in found], [one.high for one in found], color=_COLOURS[0], alpha=0.15, linewidth=0)
+    axis.axhline(success[RL].mean, color=_COLOURS[1], label=f"RL, {64 * config.steps:,} rollouts")
+    axis.axhspan(success[RL].low, success[RL].high, color=_COLOURS[1], alpha=0.15, linewidth=0)
+    axis.set_xscale("symlog", linthresh=100)
+    axis.set_xlabel("further expert traces")
+    axis.set_ylim(bottom=0)
+    axis.legend(frameon=False)
+
+
+def _loop(axis: Any, cells: Cells) -> None:
+    names = ("open", "other")
+    found = [closed_loop.closed_minus(cells, name) for name in names]
+    _points(axis, found, shift=0, label=None, colour=_COLOURS[0])
+    axis.set_yticks(range(len(names)), [f"closed less {name}" for name in names])
+    axis.set_ylim(-0.5, len(names) - 0.5)
+    axis.axvline(0, color="grey", linewidth=0.8)
+
+
+def _worlds(axis: Any, cells: Cells) -> None:
+    every = [cells[learnable_worlds.LearnCell(world)] for world in learnable_worlds.generated()]
+    bins = np.linspace(-0.2, 0.8, 41)
+    axis.hist([one["gain"][0] for one in every], bins=bins, color=_COLOURS[0], alpha=0.8, label="success")
+    axis.hist([one["control_gain"][0] for one in every], bins=bins, color=_COLOURS[4], alpha=0.5, label="shuffled rewards")
+    axis.set_ylabel("worlds")
+    axis.legend(frameon=False)
