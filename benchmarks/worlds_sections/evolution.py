@@ -76,6 +76,7 @@ def steered(worlds: Sequence[str], trajectories: int, seed: int) -> Arm:
         calibration=_CALIBRATION,
         code_share=0,
         drills={},
+        evolution=EvolutionConfig(objective="rarity"),
     )
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder))

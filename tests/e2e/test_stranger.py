@@ -61,7 +61,7 @@ def test_a_domain_of_ones_own_becomes_a_training_set(prefect_server: str, tmp_pa
     assert "report.html" in shown and (tmp_path / "report.html").stat().st_size > 1_000_000
 
     (tmp_path / "mine.yaml").unlink()
-    made = Store(tmp_path / "s").query("SELECT trajectory_id FROM trajectories WHERE accepted LIMIT 1").item()
+    made = Store(tmp_path / "s").query("SELECT trajectory_id FROM trajectories WHERE accepted AND len(tools_used) > 0 LIMIT 1").item()
     assert "plan, and what happened" in headrace("explain", made[:-1], "--store", "s", folder=tmp_path, environment=environment)
     rows = training_set(tmp_path)
 

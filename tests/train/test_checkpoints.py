@@ -70,6 +70,17 @@ def drawn(spec: StageSpec, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return steps
 
 
+def weights_of(spec: StageSpec, monkeypatch: pytest.MonkeyPatch) -> dict[int, list[float]]:
+    """Runs a stage; the weights that it drew each step's tasks by."""
+    seen, plain = dict[int, list[float]](), train.rl.task_sampler.FreshTasks._draw
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            train.rl.task_sampler.FreshTasks, "_draw", lambda self, step: seen.update({step: list(self.weights())}) or plain(self, step)
+        )
+        run(spec)
+    return seen
+
+
 # ---- going on ------------------------------------------------------------------------------------------------------------
 
 
@@ -168,13 +179,14 @@ def test_kill_9_loses_and_doubles_nothing(undisturbed, make_spec, tmp_path, monk
 
 @pytest.mark.slow
 def test_tags_that_are_not_restored_would_show(undisturbed, make_spec, tmp_path, monkeypatch):
-    """The negative control of the tests above: draws that follow the tags depend on all rollouts before them."""
-    spec = make_spec(tmp_path, follow_tags=True)
+    """The negative control of the tests above: draws that follow the tags have weights that depend on all rollouts before them."""
+    whole, spec = make_spec(tmp_path / "whole", follow_tags=True), make_spec(tmp_path / "killed", follow_tags=True)
+    expected = weights_of(whole, monkeypatch)
     killed_at_step(spec, 3)
     monkeypatch.setattr(RunningTags, "restore", lambda *_: None)
-    found = left(ended(spec))
-    assert found["tags.jsonl"] != undisturbed[True]["tags.jsonl"]
-    assert found["metrics.jsonl"] != undisturbed[True]["metrics.jsonl"]
+    found = weights_of(spec, monkeypatch)
+    assert left(tmp_path / "killed")["tags.jsonl"] != undisturbed[True]["tags.jsonl"]
+    assert all(found[step] != expected[step] for step in (2, 3, 4))
 
 
 # ---- what is kept, and what is not gone on from ----------------------------------------------------------------------------
