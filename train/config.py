@@ -149,6 +149,12 @@ class CascadeConfig(BaseModel):
     seed: int = Field(0, ge=0, description="Seed of the weights, the order of batches and every rollout.")
 
     @model_validator(mode="after")
+    def _check_source_weights(self) -> CascadeConfig:
+        if self.source_weights and self.source_weights.by == "origin":
+            raise ValueError("source_weights by origin choose no conversations: set synthesised_share, or weigh by another kind of source")
+        return self
+
+    @model_validator(mode="after")
     def _check_mix(self) -> CascadeConfig:
         if self.mix and self.model is None:
             raise ValueError(

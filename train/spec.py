@@ -196,6 +196,8 @@ class RLSettings(ModelSettings):
     def _check_divisible(self) -> RLSettings:
         if self.first_draws and self.first_draws >= self.draws:
             raise ValueError(f"first_draws {self.first_draws} must be less than draws {self.draws}; null makes all at once")
+        if self.max_rollouts and self.staleness:
+            raise ValueError("max_rollouts needs staleness 0: what is played ahead would not be counted")
         rows = self.tasks_a_step * self.draws
         if self.micro_batch_size and rows % self.micro_batch_size:
             raise ValueError(f"micro_batch_size {self.micro_batch_size} does not divide tasks_a_step x draws = {rows}")

@@ -3,8 +3,9 @@
 A seed begins with `ROUND_SIZE` conversations' worth of data, chosen by coverage. Two further rounds add as much each, from the same pool:
 
     open     by coverage alone
-    closed   by coverage, times 2^(urgency of the domain + urgency of the stratum), from rollouts of the policy that was trained on the data
-             so far (`synth.run.failure_targeting.urgency`, as `synthesize` steers with `evolution.focus_weight` 1)
+    closed   by coverage, where a conversation is wanted 2^(urgency of its domain + of its stratum) times as often, from rollouts of the
+             policy that was trained on the data so far; `synthesize` steers likewise with `evolution.focus_weight` 1, by mode family and
+             intent instead of stratum
     other    the same, by the urgencies that another seed's closed loop measured: if that is as good, what counted was not *this* policy
 
 The probe's conversations are in the domains of training; each is drawn `PROBE_DRAWS` times, and these rollouts are the price of closing the
@@ -100,7 +101,7 @@ def chosen_by(pool: Sequence[Conversation], tokens: Sequence[int], focuses: Sequ
     coverage, chosen = Coverage(), list[int]()
     for focus in ((), *focuses):
         of = dict(focus)
-        left, budget = [at for at in range(len(pool)) if at not in set(chosen)], UNIT_TOKENS * ROUND_SIZE
+        left, budget = sorted(set(range(len(pool))) - set(chosen)), UNIT_TOKENS * ROUND_SIZE
         scale = [2 ** (sum(of.get(label, 0.0) for label in labels[at]) / 2) for at in left]
         for place in Coverage(coverage.weights, coverage.counts).choose([offered[at] for at in left], 4 * ROUND_SIZE, scale):
             at = left[place]
@@ -117,6 +118,12 @@ def measure_loops(cells: Cells, deadline: Deadline) -> Figures:
     work([second(cells, seed) for seed in SEEDS], run, cells, deadline, minutes=5)
     work([last for seed in SEEDS for last in finals(cells, seed).values()], run, cells, deadline, minutes=5)
     return figures(cells)
+
+
+def is_whole(cells: Cells) -> bool:
+    """Whether no cell is missing."""
+    begun = all(first(seed) in cells for seed in SEEDS) and all(second(cells, seed) in cells for seed in SEEDS)
+    return begun and all(last in cells for seed in SEEDS for last in finals(cells, seed).values())
 
 
 def first(seed: int) -> LoopCell:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from benchmarks.experiment.cells import WORK
+from benchmarks.experiment.cells import VERSION, WORK
 from benchmarks.harness import Deadline, Figures
+from storage.records import content_id
 from storage.store import Store
 from synth.run.config import SynthesisConfig
 from synth.run.synthesize import synthesize
@@ -17,9 +18,10 @@ KEYS = ("value_rank", "value_minutes", "value_rank_modes", "value_minutes_modes"
 
 
 def measure(deadline: Deadline) -> Figures:
-    store = Store(WORK / "value" / "store")
+    config = SynthesisConfig.model_validate({"worlds": WORLDS, "accepted": ACCEPTED, "chinese_share": 0.0, "code_share": 0.0})
+    store = Store(WORK / "value" / content_id("value", VERSION, config.model_dump(mode="json")) / "store")
     deadline.allows(5)
-    synthesize(store, SynthesisConfig.model_validate({"worlds": WORLDS, "accepted": ACCEPTED, "chinese_share": 0.0, "code_share": 0.0}))
+    synthesize(store, config)
     found: Figures = {}
     by: Literal["world", "mode"]
     for by, suffix in (("world", ""), ("mode", "_modes")):

@@ -26,7 +26,7 @@ KEYS = (
 
 @dataclass(frozen=True)
 class ExchangeCell:
-    """A point of the curve: a seed, and a number of further traces, or RL."""
+    """A point of the curve: a seed, and a number of further traces; -1 is RL."""
 
     seed: int
     traces: int

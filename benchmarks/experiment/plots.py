@@ -57,6 +57,8 @@ def draw(cells: Cells, path: Path = PAGE) -> None:
         try:
             fill(axis, cells)
         except KeyError:
+            axis.clear()
+            axis.set_title(title, loc="left", fontweight="bold")
             axis.text(0.5, 0.5, "not measured yet", ha="center", va="center", transform=axis.transAxes)
     for axis in axes.flat[len(panels) :]:
         axis.axis("off")

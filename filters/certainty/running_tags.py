@@ -64,7 +64,8 @@ class RunningTags:
 
     def latest_groups(self, tasks: pl.DataFrame, most: int) -> pl.DataFrame:
         """How many groups of rollouts each task had, and in how many of them some succeeded and some failed (columns groups and mixed), of
-        the `most` latest groups of its need. A group is the rollouts of one sibling; one of a single rollout does not count.
+        the `most` latest groups of its need. A group is the rollouts of one sibling; it counts if it is whole within the task's window and
+        has more than one.
 
         tasks: columns task_id, need (`filters.certainty.difficulty_prior.task_groups`); returned with the two columns more.
         """
@@ -73,8 +74,10 @@ class RunningTags:
             outcomes = defaultdict[tuple[int, str], list[bool]](list)
             for step, success, _, sibling in self._recent.get(task, ()):
                 outcomes[step, sibling].append(success)
-            of_need[need] += [(step, task, len(set(group)) > 1) for (step, _), group in outcomes.items() if len(group) > 1]
-        counted = [row for rows in of_need.values() for row in sorted(rows)[-most:]]
+            is_cut = len(self._recent.get(task, ())) == self._window
+            groups_of_task = list(outcomes.items())[is_cut:]
+            of_need[need] += [(step, task, len(set(group)) > 1) for (step, _), group in groups_of_task if len(group) > 1]
+        counted = [row for rows in of_need.values() for row in sorted(rows, key=lambda row: row[0])[-most:]]
         mixed, groups = Counter(task for _, task, differ in counted if differ), Counter(task for _, task, _ in counted)
         return tasks.with_columns(
             mixed=pl.Series([mixed[task] for task in tasks["task_id"]], dtype=pl.Int64),

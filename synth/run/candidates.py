@@ -104,7 +104,7 @@ def choose(
 ) -> list[Choice]:
     """The `count` candidates that add most per token; counts them in `coverage`.
 
-    wanted: how many times as often a candidate's like is wanted.
+    wanted: how many times as often conversations like a candidate are wanted.
     """
     groups: dict[tuple[str, bool], list[Candidate]] = {}
     for one in candidates:

@@ -61,8 +61,8 @@ class EvolutionConfig(BaseModel):
     focus_weight: float = Field(
         0.0,
         ge=0,
-        description="Weight (bits) of what the last policy fails or wavers at in a cell's score; 1 asks up to twice as often for what is "
-        "urgent as for what is mastered; 0 switches it off.",
+        description="Weight (bits) of domains, mode families and intents that the last policy fails or wavers at. 1 asks up to twice as "
+        "often for what is urgent in one of these as for what is mastered; 0 switches it off.",
     )
     band_shares: tuple[float, float, float] = Field((0.25, 0.45, 0.30), description="Target shares of the bands low, mid and high.")
     temperature: float = Field(0.5, gt=0, description="Temperature of the softmax over cells; lower steers harder.")
@@ -348,7 +348,7 @@ class Controller:
         return on_target and all(gain < self.config.stop_gain_bits for gain in gains)
 
     def alarms(self) -> list[str]:
-        """Texts about domains, and families if cells are drawn, with more than `alarm_factor` times their target share: a sign of collapse.
+        """Texts about domains and, with rarity, mode families with more than `alarm_factor` times their target share: signs of collapse.
 
         More by two standard deviations of a Poisson count, so that a handful of conversations raises none.
         """

@@ -1,8 +1,8 @@
 """Weights of sources: what `headrace value` found a store's sources to be worth, for the data that is made or chosen next.
 
 A source is what conversations share (`train/proxy/sources.py`): a world, a mode family, a cluster, a teacher, a day. A conversation of a
-source with weight w counts w times as much: its domains are drawn as much more often, or its gain in coverage has the factor sqrt(w), as
-`Coverage.choose` says.
+source with weight w is wanted w times as often. By world, its domains are drawn w times as often; with the objective coverage, and in the
+seed split, its gain has the factor sqrt(w) (see `Coverage.choose`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """A synthesis run: tools -> clusters -> cells -> blueprints -> executed, accepted trajectories, in rounds.
 
 Calibration comes first: some 300 unsteered conversations set the complexity bands and serve as the control of the figures. Then, in each
-round, the controller draws cells, each cell becomes at most one conversation, and the results go back to the controller. A round is a set
-of store parts whose ids follow from the round before. A run that was killed reads the stored rounds, rebuilds the controller's state from
-their rows, and continues. The proposals of a round are independent, so an executor can work on them in parallel with the same result.
+round, several blueprints are planned for each conversation, and those that add most per token are executed (`candidates.py`); or, with
+`evolution.objective: rarity`, the controller draws cells, each for at most one conversation. A round is a set of store parts whose ids
+follow from the round before. A run that was killed reads the stored rounds, rebuilds the state from their rows, and
+continues. The proposals of a round are independent, so an executor can work on them in parallel with the same result.
 
 Conversations use frames of the seed division, training worlds and training individuals only, so nothing leaks into an evaluation. An
 accepted one gives a task, and its course, with other frames, one each for probing and for evaluation. Drills (`single_goal.py`) are single
@@ -24,6 +25,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 import polars as pl
@@ -406,7 +408,7 @@ class _Run:
             self.setup.by_domain,
             self.setup.domain_weights,
             most * per_proposal,
-            (config.seed, number, *((self.focus.id,) if self.focus is not None else ())),
+            (config.seed, number, *self.steering),
             PlanSettings(bands, config.chinese_share, config.veiled_share, self.setup.code_share, self.setup.divisions),
         )
         run = self.executor.map if self.executor is not None else map
@@ -419,10 +421,19 @@ class _Run:
             for at, one in enumerate(chosen)
         ]
 
+    @cached_property
+    def steering(self) -> tuple[str, ...]:
+        """What makes this run's draws others than those of a run with the same seed."""
+        sources = self.config.source_weights
+        return (
+            *((self.focus.id,) if self.focus is not None else ()),
+            *((content_id("weights", sources.model_dump(mode="json")),) if sources is not None else ()),
+        )
+
     def _wanted(self, bands: Bands) -> Callable[[Candidate], float]:
-        """How many times as often a candidate is wanted: by the weight of its domain and source, and the focus on its domain, on its mode
+        """How many times as often a candidate is wanted: by the weight of its world and source, and the focus on its domain, on its mode
         family in its band, and on the most urgent of its intents."""
-        weights, sources, focus = self.setup.domain_weights, self.config.source_weights, self.config.evolution.focus_weight
+        weights, sources, focus = self.config.world_weights, self.config.source_weights, self.config.evolution.focus_weight
         of_domain = factors(self.focus.by_domain(), focus) if self.focus is not None else {}
         of_mode = factors(self.focus.by_mode(bands), focus) if self.focus is not None else {}
 
@@ -430,10 +441,10 @@ class _Run:
             blueprint = one.blueprint
             cell = bands.cell(blueprint.domain, blueprint.mode_coarse, blueprint.complexity)
             intents = [self.factors.get((blueprint.world, goal.intent), 1.0) for goal in blueprint.goals]
-            labels = {"cluster": one.cluster.id, "mode": cell.family}
+            labels = {"world": blueprint.world, "cluster": one.cluster.id, "mode": cell.family}
             of_source = sources.weight(labels[sources.by]) if sources is not None and sources.by in labels else 1.0
             urgency = of_domain.get(cell.domain, 1.0) * of_mode.get((cell.family, cell.band), 1.0) * max(intents, default=1.0)
-            return weights.get(cell.domain, 1.0) * of_source * urgency
+            return weights.get(blueprint.world, 1.0) * of_source * urgency
 
         return wanted
 
@@ -445,7 +456,7 @@ class _Run:
                 self.coverage.add(features(blueprint))
 
     def _job(self, round_: int | str, index: int, clusters: Sequence[Cluster], cell: Cell | None, bands: Bands | None) -> Job:
-        steered_by = (self.focus.id,) if self.focus is not None and cell is not None else ()
+        steered_by = self.steering if cell is not None else ()
         return Job(
             key=content_id("proposal", self.config.seed, round_, index, *steered_by),
             clusters=tuple(clusters),

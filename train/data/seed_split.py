@@ -44,7 +44,7 @@ def synthesised_conversations(
     """
     rows = store.query(
         """SELECT trajectory_id, k.spec AS task, t.messages, b.spec, t.world, t.cluster_id AS cluster, t.teacher,
-             t.mode_coarse, left(p.committed_at::VARCHAR, 10) AS day
+             t.mode_coarse, coalesce(left(p.committed_at::VARCHAR, 10), 'unknown') AS day
            FROM trajectories t JOIN blueprints b USING (blueprint_id) JOIN tasks k USING (task_id)
              LEFT JOIN parts p ON p.part_id = b.part_id
            WHERE accepted AND t.cluster_id IS NOT NULL AND round >= 0 AND list_contains(?, t.world || '/' || t.language)
@@ -61,7 +61,7 @@ def synthesised_conversations(
             items.append(ReleaseItem("trajectory", row["trajectory_id"], task.id))
             offered.append((features(blueprint), tokens))
             row["mode"] = mode_family(row["mode_coarse"])
-            factors.append(sources.weight(row[sources.by]) ** 0.5 if sources and sources.by != "origin" else 1.0)
+            factors.append(sources.weight(row[sources.by]) ** 0.5 if sources else 1.0)
     return [items[at] for at in Coverage().choose(offered, count, factors)]
 
 

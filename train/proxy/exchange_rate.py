@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field, TypeAdapter, model_validator
 
+from storage.errors import BadInput
 from storage.execution import Progress
 from storage.journal import Journal
 from storage.records import content_id
@@ -79,8 +80,10 @@ class ExchangeRate:
     rollouts: int
 
     def break_even(self) -> float:
-        """Rollouts that bring as much as one trace: where a trace costs more, RL is cheaper. Infinite if RL brought nothing."""
-        return self.rollouts / self.traces if self.traces > 0 else float("inf")
+        """Rollouts that bring as much as one trace: where a trace costs more, RL is cheaper. Infinite if RL brought nothing. If RL is above
+        the whole curve, that of its last point: RL may be cheaper below it, too."""
+        most = max(rung.amount for rung in self.rungs if rung.name != "RL")
+        return self.rollouts / min(self.traces, most) if self.traces > 0 else float("inf")
 
     def per_money(self, trace: float, rollout: float) -> list[tuple[Rung, float, float]]:
         """Each rung that costs something with its cost and its gain per unit of money, the best first. trace, rollout: price of one."""
@@ -120,7 +123,7 @@ def points_of(config: ExchangeConfig) -> list[Point]:
 
 def point_key(world: str, config: ExchangeConfig, seed: int, count: int) -> str:
     """Of a point's result: what does not bear on it is left out."""
-    world = Path(world).read_text(encoding="utf-8") if world.endswith((".yaml", ".yml")) else world
+    world = Path(world).read_text(encoding="utf-8") if world.endswith((".yaml", ".yml")) else f"{world} {WORLDS[world].version}"
     settings = config.model_dump(exclude={"traces", "seeds", *(("trace_tokens", "trace_rate") if count == RL else ("steps",))})
     return content_id("exchange", VERSION, world, settings, config.traces[-1], seed, count)
 
@@ -129,6 +132,8 @@ def train_point(world: str, config: ExchangeConfig, seed: int, count: int) -> li
     """Success by held-out task of the policy after `count` further traces, or RL."""
     named: str = TypeAdapter(WorldName).validate_python(world)  # registers a file's world in this process
     study = WorldStudy(WORLDS[named], config.model_copy(update={"seed": config.seed + seed}), extra=config.traces[-1])
+    if len(study.more_experts) < config.traces[-1]:
+        raise BadInput(f"{named} gives {len(study.more_experts):,} further traces, {config.traces[-1]:,} are asked for: measure fewer")
     policy = study.first_policy()
     if count == RL:
         study.reinforce(policy, config.steps, "success", lambda step: None)

@@ -87,7 +87,7 @@ class WorldStudy:
         for tasks in (self.experts, self.more_experts, self.held_out):
             tasks[:] = [task for task in tasks if tokens[task.id] <= self.config.positions]
         if not self.experts or not self.held_out:
-            raise BadInput(f"{self.world.name}: all conversations are longer than {self.config.positions} tokens: raise --positions")
+            raise BadInput(f"{self.world.name}: all conversations are longer than {self.config.positions} tokens, the policy's window")
         self._conversations = conversations
 
     def _encoded(self, conversations: Iterable[Sequence[Message]]) -> list[Example]:

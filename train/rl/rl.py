@@ -191,13 +191,17 @@ class _Rollouts:
 
 
 class _StopAfter(TrainerCallback):
-    """Ends the training with the step that reaches a number of rollouts, earlier runs of the stage included."""
+    """Ends the training with the step that reaches a number of rollouts, earlier runs of the stage included.
+
+    That step gets no checkpoint: a stage that is killed after it makes it again, and ends with it again.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
 
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        control.should_training_stop |= sum(entry.get("rollouts", 0) for entry in state.log_history) >= self._most
+        if sum(entry.get("rollouts", 0) for entry in state.log_history) >= self._most:
+            control.should_training_stop, control.should_save = True, False
 
 
 def outcome(prompts: Any, completions: Any, outcome_reward: list[float | None], **_: Any) -> list[float | None]:

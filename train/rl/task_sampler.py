@@ -1,7 +1,7 @@
 """Tasks for RL: fresh siblings of a split's tasks, and running tags of those tasks.
 
-One idea: the tasks of a step are a function of (seed, step) and, with `RLSettings.follow_tags`, of the running tags: then a task is weighed
-by how often the latest groups of its need were mixed (`filters/certainty/mixed_groups.py`), which is when they teach, not by its own probe.
+One idea: the tasks of a step are a function of (seed, step) and, with `RLSettings.follow_tags`, of the running tags. Then a task's weight
+is the share of mixed groups among the latest ones of its need (`filters/certainty/mixed_groups.py`), because only mixed groups teach.
 Running tags start with the probe's rollouts, and are updated whether the draws follow them or not.
 """
 
@@ -29,7 +29,7 @@ from train.spec import RLSettings, StageSpec
 FIRST_FRESH_INDEX = 1_000_000
 """Index of RL's first sibling, above all siblings of releases."""
 NEED_WINDOW = 24
-"""Latest groups of a need that count, with `follow_tags`."""
+"""Latest groups of a need that count, with `follow_tags`; of those in the `tag_window` latest rollouts of each task."""
 _TRIES = 200
 """Most draws of a step (or 4 per task, if that is more): for some frames a quarter of the siblings is set aside."""
 _MOST_STEPS = 1_000_000

@@ -1,7 +1,8 @@
 """E3: is it worth knowing what a policy is certain of? Second SFT x RL, every rollout charged.
 
-All arms of a seed start from one seed SFT and may spend `BUDGET` rollouts. What an arm spends before RL (the probe, or the draws that gave
-it traces) it has not for RL. RL draws groups in two stages: three rollouts, and five more where these differ.
+All arms of a seed start from one seed SFT and may spend `BUDGET` rollouts; RL ends with the step that reaches it. What an arm spends before
+RL (the probe, or the draws that gave it traces) it has not for RL. RL draws groups in two stages: three rollouts, and five more where these
+differ.
 
     second SFT   certain   own traces of tasks of which the probe's draws succeed in 3 of 4 or more
                  solved    an own trace of every solved task
@@ -31,7 +32,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from benchmarks.experiment.cells import WORK, Cells, Result, work
+from benchmarks.experiment.cells import VERSION, WORK, Cells, Result, work
 from benchmarks.experiment.routing.lab import Lab, RoutingSettings
 from benchmarks.harness import Deadline, Figures
 from filters.certainty.certainty import Region
@@ -62,7 +63,7 @@ FLOOR = 0.1
 CERTAIN = 0.75
 FIRST_DRAWS, GROUP, TASKS_A_STEP = 3, 8, 16
 _LEAST_A_STEP = TASKS_A_STEP * FIRST_DRAWS
-_HOME = WORK / "routing"
+_HOME = WORK / f"routing-{VERSION}"
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,9 @@ def run_routed(cell: RoutedCell) -> Result:
     steps = [json.loads(line) for line in (final.path.parent / METRICS).read_text().splitlines()]
     made = sum(step["rollouts"] for step in steps)
     taught = sum((1 - step["idle_share"]) * TASKS_A_STEP * GROUP for step in steps)
-    return _measured(lab, final) | {"spent": spent, "rl": int(made), "steps": len(steps), "idle": 1 - taught / made, "traces": len(traces)}
+    result = _measured(lab, final)
+    shutil.rmtree(home_of(cell))
+    return result | {"spent": spent, "rl": int(made), "steps": len(steps), "idle": 1 - taught / made, "traces": len(traces)}
 
 
 def rl_settings(lab: Lab, rollouts: int, *, follows: bool) -> RLSettings:
@@ -259,10 +262,6 @@ def best_minus_random(cells: Cells, decoding: str = "sampled") -> Estimate:
 
 def mean_over(cells: Cells, arms: Sequence[tuple[Second, Rule]], name: str) -> float:
     return float(np.mean([cells[RoutedCell(*arm, seed)][name] for arm in arms for seed in SEEDS]))
-
-
-def seconds() -> list[SecondCell]:
-    return [SecondCell(second, seed) for seed in SEEDS for second in (*SECONDS, "random")]
 
 
 def routed() -> list[RoutedCell]:

@@ -22,7 +22,7 @@ Trace = Annotated[float, typer.Option("--trace", metavar="PRICE", min=0, help="W
 Rollout = Annotated[float, typer.Option("--rollout", metavar="PRICE", min=0, help="What a rollout of RL costs you, in the same currency.")]
 Traces = Annotated[str, typer.Option("--traces", metavar="N,N,...", help="Numbers of further traces to measure, rising from 0.")]
 Steps = Annotated[int, typer.Option("--steps", metavar="N", min=1, help="RL steps of 8 tasks and 8 rollouts.")]
-Seeds = Annotated[int, typer.Option("--seeds", metavar="N", min=1, help="Trainings of every point; more narrow the interval.")]
+Seeds = Annotated[int, typer.Option("--seeds", metavar="N", min=1, help="Trainings of every point; more of them make intervals narrower.")]
 Kept = Annotated[Path, typer.Option("--kept", metavar="FILE", help="Finished points; a second call measures only what it lacks.")]
 Processes = Annotated[int, typer.Option("--processes", metavar="N", min=1, help="Trainings at the same time, one thread each.")]
 
@@ -63,7 +63,6 @@ def price(
             print_text(f"{len(points)} trainings, about {cpu_s / 60:.0f} CPU minutes, fewer if {kept} has some of them")
             print_text("nothing was done", style="dim")
             return
-        kept.parent.mkdir(parents=True, exist_ok=True)
         with show_on_console(out):
             found = exchange_rate(world, config, kept, processes=processes, progress=report)
         print_table(_rung_table(found, trace, rollout), out)
@@ -75,7 +74,7 @@ def _check_prices(trace: float, rollout: float) -> None:
     from storage.errors import BadInput
 
     if not (trace > 0 and rollout > 0):
-        raise BadInput("a price must be above 0: what costs nothing needs no comparison")
+        raise BadInput("--trace and --rollout must be above 0")
 
 
 def _config(world: str, traces: str, steps: int, seeds: int) -> ExchangeConfig:
@@ -90,7 +89,9 @@ def _config(world: str, traces: str, steps: int, seeds: int) -> ExchangeConfig:
         TypeAdapter(WorldName).validate_python(world)
         return ExchangeConfig.model_validate({"traces": traces.split(","), "steps": steps, "seeds": seeds})
     except ValidationError as error:
-        raise BadInput(str(error.errors()[0]["msg"]).removeprefix("Value error, ")) from None
+        first = error.errors()[0]
+        where = "--traces: " if first["loc"][:1] == ("traces",) else ""
+        raise BadInput(f"{where}{first['msg'].removeprefix('Value error, ')}") from None
 
 
 def _rung_table(found: ExchangeRate, trace: float, rollout: float) -> Table:
@@ -115,7 +116,8 @@ def _verdict(found: ExchangeRate, trace: float, rollout: float) -> list[str]:
     name = f"RL ({best.amount:,} rollouts)" if best.name == "RL" else f"{best.amount:,} further traces"
     lines = [f"RL's {found.rollouts:,} rollouts are worth {_traces(found.traces)} (95 %: {_traces(found.low)} to {_traces(found.high)})."]
     if found.traces > 0:
-        lines.append(f"Where a trace costs more than {found.break_even():,.0f} rollouts, RL is cheaper for that gain.")
+        less = ", or perhaps fewer" if found.traces == float("inf") else ""
+        lines.append(f"Where a trace costs more than {found.break_even():,.0f} rollouts{less}, RL is cheaper for that gain.")
     if each <= 0:
         return [*lines, "Nothing that was measured adds success: neither is worth its price here."]
     doubt = "" if best.gain.low > 0 else ", but its gain may be chance: use more --seeds"

@@ -73,7 +73,7 @@ def test_price_plans_and_refuses_what_it_cannot_measure(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
     assert "did you mean 'library'" in run("price", "librari", *prices, "--dry-run")[1]
     assert "traces must rise from 0" in run("price", "library", *prices, "--traces", "5,3", "--dry-run")[1]
-    assert "a price must be above 0" in run("price", "library", "--trace", "0", "--rollout", "1", "--dry-run")[1]
+    assert "--trace and --rollout must be above 0" in run("price", "library", "--trace", "0", "--rollout", "1", "--dry-run")[1]
 
 
 def test_price_says_what_to_buy_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
