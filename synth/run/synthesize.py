@@ -3,8 +3,8 @@
 Calibration comes first: some 300 unsteered conversations set the complexity bands and serve as the control of the figures. Then, in each
 round, several blueprints are planned for each conversation, and those that add most per token are executed (`candidates.py`); or, with
 `evolution.objective: rarity`, the controller draws cells, each for at most one conversation. A round is a set of store parts whose ids
-follow from the round before. A run that was killed reads the stored rounds, rebuilds the state from their rows, and
-continues. The proposals of a round are independent, so an executor can work on them in parallel with the same result.
+follow from the round before. A run that was killed reads the stored rounds, rebuilds the state from their rows, and continues. The
+proposals of a round are independent, so an executor can work on them in parallel with the same result.
 
 Conversations use frames of the seed division, training worlds and training individuals only, so nothing leaks into an evaluation. An
 accepted one gives a task, and its course, with other frames, one each for probing and for evaluation. Drills (`single_goal.py`) are single
@@ -408,7 +408,7 @@ class _Run:
             self.setup.by_domain,
             self.setup.domain_weights,
             most * per_proposal,
-            (config.seed, number, *self.steering),
+            (config.seed, number, *self.own_draws),
             PlanSettings(bands, config.chinese_share, config.veiled_share, self.setup.code_share, self.setup.divisions),
         )
         run = self.executor.map if self.executor is not None else map
@@ -422,8 +422,8 @@ class _Run:
         ]
 
     @cached_property
-    def steering(self) -> tuple[str, ...]:
-        """What makes this run's draws others than those of a run with the same seed."""
+    def own_draws(self) -> tuple[str, ...]:
+        """Part of the key of every draw: what makes them others than those of another run with the same seed, the focus and the weights."""
         sources = self.config.source_weights
         return (
             *((self.focus.id,) if self.focus is not None else ()),
@@ -456,7 +456,7 @@ class _Run:
                 self.coverage.add(features(blueprint))
 
     def _job(self, round_: int | str, index: int, clusters: Sequence[Cluster], cell: Cell | None, bands: Bands | None) -> Job:
-        steered_by = self.steering if cell is not None else ()
+        steered_by = self.own_draws if cell is not None else ()
         return Job(
             key=content_id("proposal", self.config.seed, round_, index, *steered_by),
             clusters=tuple(clusters),

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from train.proxy.exchange_rate import RL, ExchangeConfig, crossing, exchange_rate, points_of, summarise
+from storage.errors import BadInput
+from train.proxy import world_study
+from train.proxy.exchange_rate import RL, ExchangeConfig, crossing, exchange_rate, points_of, summarise, train_point
 
 SMALL = ExchangeConfig(frames=30, experts=24, sft_tokens=5_000, held_out=16, traces=(0, 8), trace_tokens=5_000, steps=1, seeds=1)
 
@@ -55,3 +57,16 @@ def test_numbers_of_traces_that_do_not_rise_from_none_are_refused() -> None:
     for traces in ((10, 20), (0, 20, 10), (0, 5, 5)):
         with pytest.raises(ValidationError, match="traces must rise from 0"):
             ExchangeConfig(traces=traces)
+
+
+def test_rl_above_the_whole_curve_has_a_price_that_is_only_a_bound() -> None:
+    config = ExchangeConfig(traces=(0, 10), seeds=1, steps=10)
+    found = summarise(config, {(0, 0): np.full(20, 0.1), (0, 10): np.full(20, 0.2), (0, RL): np.full(20, 0.9)})
+    assert (found.traces, found.break_even()) == (float("inf"), 64.0)
+
+
+def test_a_world_with_too_few_further_traces_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = world_study.draw
+    monkeypatch.setattr(world_study, "draw", lambda *arguments, **options: plain(*arguments, **options)[: SMALL.experts + 3])
+    with pytest.raises(BadInput, match="hotel gives 3 further traces, 8 are asked for"):
+        train_point("hotel", SMALL, 0, 0)

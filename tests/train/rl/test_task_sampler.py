@@ -169,6 +169,10 @@ def test_a_need_is_known_by_the_groups_of_all_its_tasks_and_old_ones_give_way():
     every, latest = (source.running.latest_groups(source._groups, most) for most in (64, 2))
     assert (every["mixed"].sum(), every["groups"].sum()) == (1, 3)
     assert (latest["mixed"].sum(), latest["groups"].sum()) == (0, 2)
+    for _ in range(8):
+        source.running.add(TASKS[0].id, step=3, outcome="success", reward=1.0, sibling="sibling-3")
+    cut = source.running.latest_groups(source._groups, 64)
+    assert (cut["mixed"].sum(), cut["groups"].sum()) == (0, 3), "the first group has left the window in part, and does not count"
 
 
 def test_the_tasks_of_a_step_stay_when_its_rollouts_are_counted():
