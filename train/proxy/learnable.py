@@ -46,8 +46,9 @@ _PLATEAU = 0.02
 class LearnConfig(StudyConfig):
     """Configuration of `headrace worlds learn`."""
 
-    steps: int = Field(80, ge=1, description="RL steps of 8 tasks and 8 rollouts each.")
-    control_steps: int = Field(40, ge=0, description="RL steps of the control with shuffled rewards; 0: no control.")
+    held_out: int = Field(240, ge=10, description="Held-out tasks that policies are measured on.")
+    steps: int = Field(240, ge=1, description="RL steps of 8 tasks and 8 rollouts each.")
+    control_steps: int = Field(80, ge=0, description="RL steps of the control with shuffled rewards; 0: no control.")
 
 
 @dataclass(frozen=True)

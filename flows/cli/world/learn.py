@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from flows.summaries.summary_tables import Table
     from train.proxy.learnable import Learned
 
-_CPU_S_PER_STEP = 0.5
+_CPU_S_PER_STEP = 0.3
 _CPU_S_AT_START = 40
 
 Worlds = Annotated[list[str], typer.Argument(metavar="NAME|FILE...", help="Worlds: names, spec files, or ranges (gen-1..5).")]
@@ -26,7 +26,7 @@ Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of w
 
 def learn(
     worlds: Worlds,
-    steps: Steps = 80,
+    steps: Steps = 240,
     experts: Experts = 240,
     positions: Positions = 640,
     control: Control = True,
@@ -34,7 +34,7 @@ def learn(
     dry_run: DryRun = False,
     debug: Debug = False,
 ) -> None:
-    """Train a tiny policy in a world for a minute or two, and say whether its success climbs: SFT on experts, then RL on fresh tasks.
+    """Train a tiny policy in a world for two minutes, and say whether its success climbs: SFT on experts, then RL on fresh tasks.
 
     The same RL with shuffled rewards must stay flat. Intents that do not move are listed with the reason: requests with unknown words,
     requests that do not say all that the calls need, tasks that cannot be drawn, or no success to learn from.
@@ -43,7 +43,7 @@ def learn(
 
       headrace worlds learn library --dry-run
 
-      headrace worlds learn my_shop.yaml --steps 120
+      headrace worlds learn my_shop.yaml --steps 400
     """
     with handle_errors(debug):
         from flows.runtime.progress import report, show_on_console
@@ -52,7 +52,7 @@ def learn(
         from train.proxy.learnable import LearnConfig, learn_world
 
         names = admitted_names(_checked(worlds))
-        config = LearnConfig(steps=steps, control_steps=steps // 2 if control else 0, experts=experts, positions=positions, seed=seed)
+        config = LearnConfig(steps=steps, control_steps=steps // 3 if control else 0, experts=experts, positions=positions, seed=seed)
         if dry_run:
             each_s = _CPU_S_AT_START + _CPU_S_PER_STEP * (config.steps + config.control_steps)
             print_text(f"{len(names)} worlds, about {len(names) * each_s / 60:.0f} CPU minutes: {', '.join(names)}")
