@@ -19,7 +19,7 @@ from benchmarks.experiment.cells import Cells, Result, pack, unpack
 from benchmarks.experiment.conversations import PoolName
 from benchmarks.experiment.ground import base_of, ground_of, read_pool
 from benchmarks.experiment.held_out import EACH, STRATA, measure
-from benchmarks.experiment.learned import best_shares, draw_by_source
+from benchmarks.experiment.learned import best_shares, draw_by_source, shares_of
 from benchmarks.experiment.practice import with_replay
 from storage.records import Message
 from synth.blueprints.token_coverage import Coverage, CoverageWeights, estimated_tokens, features
@@ -27,7 +27,7 @@ from train.measure.evaluate import Estimate, bootstrap
 from train.proxy.token_training import Example, TokenTraining, encode, train
 
 Floats = NDArray[np.float64]
-Arm = Literal["random", "even", "quantity", "controller", "evolved", "coverage", "learned", "shuffled"]
+Arm = Literal["random", "even", "quantity", "controller", "evolved", "coverage", "matched", "learned", "shuffled"]
 POOL_OF: Mapping[Arm, PoolName] = {
     "random": "random",
     "even": "even",
@@ -35,6 +35,7 @@ POOL_OF: Mapping[Arm, PoolName] = {
     "controller": "controller",
     "evolved": "evolved",
     "coverage": "evolved",
+    "matched": "evolved",
     "learned": "evolved",
     "shuffled": "evolved",
 }
@@ -46,14 +47,16 @@ _SPARE = 1.1
 UNIT_TOKENS = 210
 """Tokens of a conversation, by which sizes become budgets: about the mean of the pool `even`."""
 SEEDS, SIZE_SEEDS = (0, 1, 2, 3, 4, 5), (0, 1, 2)
+PRIMARY_SEEDS = (*SEEDS, 6, 7, 8)
+"""Of the primary comparison: six leave its smallest detectable difference above .03."""
 MAIN_SIZE = 500
-ARMS: tuple[Arm, ...] = ("even", "coverage", "evolved", "controller", "quantity", "random", "shuffled")
+ARMS: tuple[Arm, ...] = ("even", "coverage", "matched", "evolved", "controller", "quantity", "random", "shuffled")
 """Those that need no proxies."""
 CURVE_ARMS: tuple[Arm, ...] = ("random", "even", "controller", "coverage")
 TRAINING_TOKENS: Mapping[int, int] = {250: 600_000, 500: 900_000, 1_000: 1_300_000}
 """Tokens that are read by size, a quarter of them of the base's practice: so many that the arm `even` refuses from all three bases."""
-SAMPLED: tuple[Arm, ...] = ("even", "coverage")
-"""Arms that are measured at temperature 1, too."""
+PRIMARY: tuple[Arm, ...] = ("even", "coverage")
+"""Arms of the primary comparison: they have more seeds, and are measured at temperature 1, too."""
 RATES = (2e-3, 4e-3)
 
 
@@ -82,7 +85,7 @@ def run(cell: ArmCell) -> Result:
     examples = examples_of(cell)
     training = TokenTraining(tokens=TRAINING_TOKENS[cell.size], learning_rate=cell.rate)
     losses = train(model, with_replay(tokenizer, base_of(cell.seed), examples), training, seed=cell.seed)
-    return measured(model, tokenizer, cell.seed, is_sampled=cell.arm in SAMPLED) | {
+    return measured(model, tokenizer, cell.seed, is_sampled=cell.arm in PRIMARY) | {
         "conversations": len(examples),
         "tokens": sum(example.tokens for example in examples),
         "loss": float(np.mean(losses[-20:])),
@@ -109,11 +112,14 @@ def examples_of(cell: ArmCell) -> list[Example]:
     order: Sequence[int] = range(len(pool))
     if cell.arm == "learned":
         return [pool_examples[at] for at in draw_by_source(pool, tokens, cell.shares, budget, cell.seed)]
-    if cell.arm in ("coverage", "shuffled"):
+    if cell.arm in ("coverage", "matched", "shuffled"):
         offered = range(_offered(tokens, CANDIDATES * budget))
         candidates = [(features(pool[at].blueprint), estimated_tokens(pool[at].blueprint)) for at in offered]
         order = Coverage(CoverageWeights(*cell.weights)).choose(candidates, 4 * cell.size)
     chosen = _within(order, tokens, budget)
+    if cell.arm == "matched":
+        shares = shares_of([pool[at] for at in chosen], [tokens[at] for at in chosen])
+        return [pool_examples[at] for at in draw_by_source(pool, tokens, shares, budget, cell.seed)]
     if cell.arm == "shuffled":
         conversations = shuffled([pool[at].messages for at in chosen], cell.seed)
         return encode(ground_of(cell.seed).tokenizer(), conversations)
@@ -161,7 +167,12 @@ class Comparison:
 
 def main_cells(cells: Cells, arms: Sequence[Arm]) -> list[ArmCell]:
     """Arms at the main size, at both rates."""
-    return [arm_cell(cells, arm, rate, seed) for seed in SEEDS for arm in arms for rate in RATES]
+    return [arm_cell(cells, arm, rate, seed) for seed in PRIMARY_SEEDS for arm in arms if seed in seeds_of(arm) for rate in RATES]
+
+
+def seeds_of(*arms: Arm) -> Sequence[int]:
+    """Those that all of these arms have."""
+    return PRIMARY_SEEDS if set(arms) <= set(PRIMARY) else SEEDS
 
 
 def arm_cell(cells: Cells, arm: Arm, rate: float, seed: int) -> ArmCell:
@@ -185,7 +196,8 @@ def difference(cells: Cells, of: ArmCell, to: ArmCell, seeds: Sequence[int], dec
 
 def worse(cells: Cells, arm: Arm, other: Arm, decoding: str = "greedy") -> Comparison:
     """The comparison of two arms at the main size, at the learning rate at which it is lower."""
-    found = [difference(cells, arm_cell(cells, arm, rate, 0), arm_cell(cells, other, rate, 0), SEEDS, decoding) for rate in RATES]
+    pairs = [(arm_cell(cells, arm, rate, 0), arm_cell(cells, other, rate, 0)) for rate in RATES]
+    found = [difference(cells, *pair, seeds_of(arm, other), decoding) for pair in pairs]
     return min(found, key=lambda one: one.estimate.mean)
 
 

@@ -65,6 +65,12 @@ def draw_by_source(pool: Sequence[Conversation], tokens: Sequence[int], shares: 
     return draw_data({source: share / total for source, share in present.items()}, members, tokens, budget, seed)
 
 
+def shares_of(conversations: Sequence[Conversation], tokens: Sequence[int]) -> tuple[float, ...]:
+    """Shares of SOURCES in the tokens of these conversations."""
+    own = [stratum_of(one.blueprint) or "mixed" for one in conversations]
+    return tuple(sum(count for name, count in zip(own, tokens, strict=True) if name == source) / sum(tokens) for source in SOURCES)
+
+
 def best_shares(cells: Cells) -> tuple[float, ...]:
     """The mixture with the lowest predicted mean loss, of random ones."""
     trained = proxies()

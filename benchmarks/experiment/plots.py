@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.experiment import closed_loop, diversity, exchange, learnable_worlds
 from benchmarks.experiment.cells import Cells
-from benchmarks.experiment.diversity import ARMS, CURVE_ARMS, MAIN_SIZE, RATES, SIZE_SEEDS, TRAINING_TOKENS, ArmCell, arm_cell
+from benchmarks.experiment.diversity import ARMS, CURVE_ARMS, MAIN_SIZE, RATES, SIZE_SEEDS, TRAINING_TOKENS, Arm, ArmCell, arm_cell
 from benchmarks.experiment.held_out import EACH, STRATA
 from benchmarks.experiment.routing import arms as routing
 from benchmarks.harness import ROOT
@@ -22,7 +22,7 @@ from train.proxy.exchange_rate import RL, points_of
 
 PAGE = ROOT / "benchmarks" / "results" / "evidence.svg"
 _COLOURS = ("#3b82c4", "#d9822b", "#3d9970", "#a05fb5", "#c94f4f", "#8a7a3c")
-_COMPARED = ("coverage", "quantity", "controller", "evolved", "random", "shuffled")
+_COMPARED: tuple[Arm, ...] = ("coverage", "matched", "learned", "quantity", "controller", "evolved", "random", "shuffled")
 
 
 def draw(cells: Cells, path: Path = PAGE) -> None:
@@ -70,7 +70,7 @@ def draw(cells: Cells, path: Path = PAGE) -> None:
 def _arms(axis: Any, cells: Cells) -> None:
     for at, rate in enumerate(RATES):
         found = [
-            diversity.difference(cells, arm_cell(cells, arm, rate, 0), arm_cell(cells, "even", rate, 0), diversity.SEEDS)
+            diversity.difference(cells, arm_cell(cells, arm, rate, 0), arm_cell(cells, "even", rate, 0), diversity.seeds_of(arm, "even"))
             for arm in _COMPARED
         ]
         _points(axis, [one.estimate for one in found], shift=0.2 * (at - 0.5), label=f"rate {rate:g}", colour=_COLOURS[at])

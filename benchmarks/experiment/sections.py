@@ -15,7 +15,7 @@ from benchmarks.experiment.routing import arms
 from benchmarks.harness import Deadline, Figures, Section
 
 _INTERVAL = ("", "_lo95", "_hi95")
-_COMPARED: tuple[Arm, ...] = ("controller", "quantity", "learned", "random", "evolved")
+_COMPARED: tuple[Arm, ...] = ("controller", "quantity", "learned", "matched", "random", "evolved")
 DIVERSITY_KEYS = (
     "base_act",
     "strata_min_n",
@@ -23,6 +23,7 @@ DIVERSITY_KEYS = (
     *(f"coverage_minus_even{end}" for end in (*_INTERVAL, "_sampled", "_sampled_lo95")),
     "coverage_worst_stratum",
     "shuffled_hi95",
+    *(f"coverage_minus_matched{end}" for end in _INTERVAL),
     *(f"{arm}_minus_even{end}" for arm in _COMPARED for end in _INTERVAL),
     *(f"{arm}_{size}" for size in diversity.TRAINING_TOKENS for arm in diversity.CURVE_ARMS),
 )
@@ -109,6 +110,7 @@ def diversity_figures(cells: Cells) -> Figures:
     }
     for arm in _COMPARED:
         figures |= _with_interval(f"{arm}_minus_even", diversity.worse(cells, arm, "even"))
+    figures |= _with_interval("coverage_minus_matched", diversity.worse(cells, "coverage", "matched"))
     for size in diversity.TRAINING_TOKENS:
         for arm in diversity.CURVE_ARMS:
             own = [diversity.success(cells, replace(ArmCell(arm, size, RATES[0], 0), seed=seed)).mean() for seed in SIZE_SEEDS]

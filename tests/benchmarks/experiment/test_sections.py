@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 
-from benchmarks.experiment import diversity, sections
+from benchmarks.experiment import diversity, learned, sections
 from benchmarks.experiment.cells import Cells, pack
+from benchmarks.experiment.conversations import Conversation
 from benchmarks.experiment.diversity import ARMS, RATES, ArmCell
 from benchmarks.experiment.ground import BASES
 from benchmarks.experiment.held_out import EACH, STRATA
-from benchmarks.experiment.learned import SOURCES, best_shares, proxies
+from benchmarks.experiment.learned import SOURCES, best_shares, draw_by_source, proxies, shares_of
 from benchmarks.experiment.sections import DIVERSITY_KEYS, BaseCell, diversity_figures
 
 TASKS = EACH * len(STRATA)
@@ -55,6 +58,18 @@ def test_the_learned_shares_follow_the_proxies(cells: Cells) -> None:
     shares = dict(zip(SOURCES, best_shares(cells), strict=True))
 
     assert max(shares, key=lambda source: shares[source]) == "look-up"
+
+
+def test_conversations_drawn_by_the_shares_of_others_have_these_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learned, "stratum_of", lambda blueprint: blueprint)
+    chosen = [cast(Conversation, SimpleNamespace(blueprint=kind)) for kind in ("act", "act", "ask", None)]
+    shares = shares_of(chosen, [10, 30, 40, 20])
+    assert {source: share for source, share in zip(SOURCES, shares, strict=True) if share} == {"act": 0.4, "ask": 0.4, "mixed": 0.2}
+
+    pool = [cast(Conversation, SimpleNamespace(blueprint=kind)) for kind in ("act", "look-up", "ask", None) for _ in range(100)]
+    drawn = [pool[at] for at in draw_by_source(pool, [10] * len(pool), shares, 1_000, seed=0)]
+
+    assert shares_of(drawn, [10] * len(drawn)) == pytest.approx(shares, abs=0.01)
 
 
 def test_missing_cells_are_no_figures(tmp_path: Path) -> None:
