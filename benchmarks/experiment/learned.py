@@ -2,7 +2,8 @@
 
 Sources are the strata of the held-out set and `mixed`, for conversations of none or several. Each proxy starts from the base policy of a
 setting seed and trains on a random mixture; its loss on the held-out experts of the setting domains, mean over strata, is regressed on
-the shares. The mixture with the lowest predicted loss is what the arm draws.
+the shares. The arm draws the mean of the random mixtures that are predicted best, as RegMix does (Liu et al. 2024, arXiv 2407.01492): the
+very best one would lie outside what the proxies have seen.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ SOURCES = (*STRATA, "mixed")
 PROXIES = 24
 _POOL, _DATA_TOKENS = 2_750, 60_000
 _TRAINING = TokenTraining(tokens=300_000, learning_rate=2e-3)
-_SEARCHED = 20_000
+_SEARCHED, _BEST = 20_000, 100
 
 
 @dataclass(frozen=True)
@@ -72,9 +73,9 @@ def shares_of(conversations: Sequence[Conversation], tokens: Sequence[int]) -> t
 
 
 def best_shares(cells: Cells) -> tuple[float, ...]:
-    """The mixture with the lowest predicted mean loss, of random ones."""
+    """The mean of the random mixtures with the lowest predicted mean losses."""
     trained = proxies()
     shares = np.array([cell.shares for cell in trained])
     fit = fit_ridge(shares, np.array([cells[cell]["mean"] for cell in trained]))
     searched = draw_mixtures(np.full(len(SOURCES), 1 / len(SOURCES)), _SEARCHED, np.random.default_rng(1))
-    return tuple(searched[int(fit.predict(searched).argmin())].round(4).tolist())
+    return tuple(searched[np.argsort(fit.predict(searched))[:_BEST]].mean(axis=0).round(4).tolist())
