@@ -24,6 +24,7 @@ DIVERSITY_KEYS = (
     "coverage_worst_stratum",
     "shuffled_hi95",
     *(f"coverage_minus_matched{end}" for end in _INTERVAL),
+    *(f"learned_minus_coverage{end}" for end in _INTERVAL),
     *(f"{arm}_minus_even{end}" for arm in _COMPARED for end in _INTERVAL),
     *(f"{arm}_{size}" for size in diversity.TRAINING_TOKENS for arm in diversity.CURVE_ARMS),
 )
@@ -111,6 +112,7 @@ def diversity_figures(cells: Cells) -> Figures:
     for arm in _COMPARED:
         figures |= _with_interval(f"{arm}_minus_even", diversity.worse(cells, arm, "even"))
     figures |= _with_interval("coverage_minus_matched", diversity.worse(cells, "coverage", "matched"))
+    figures |= _with_interval("learned_minus_coverage", diversity.worse(cells, "learned", "coverage"))
     for size in diversity.TRAINING_TOKENS:
         for arm in diversity.CURVE_ARMS:
             own = [diversity.success(cells, replace(ArmCell(arm, size, RATES[0], 0), seed=seed)).mean() for seed in SIZE_SEEDS]
