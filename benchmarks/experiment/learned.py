@@ -2,8 +2,8 @@
 
 Sources are the strata of the held-out set and `mixed`, for conversations of none or several. Each proxy starts from the base policy of a
 setting seed and trains on a random mixture; its loss on the held-out experts of the setting domains, mean over strata, is regressed on
-the shares. The arm draws the mean of the random mixtures that are predicted best, as RegMix does (Liu et al. 2024, arXiv 2407.01492): the
-very best one would lie outside what the proxies have seen.
+the shares (`train/proxy/mixtures.py`). The arm draws the mean of the random mixtures that are predicted best, as RegMix does (Liu et al.
+2024, arXiv 2407.01492): the very best one would lie outside what the proxies have seen.
 """
 
 from __future__ import annotations

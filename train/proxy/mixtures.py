@@ -1,8 +1,9 @@
 """Mixtures of sources: how they are drawn, and what a ridge regression says of the loss of proxies trained on them.
 
-After RegMix (arXiv 2407.01492): small proxies on random mixtures, and a regression of their held-out loss on the shares. The shares of a
-mixture add up to 1, so a source's coefficient counts only relative to the others': `gains` says how much the loss falls if a part of the
-usual mixture is replaced by this source.
+After RegMix (arXiv 2407.01492): small proxies on random mixtures, and a regression of their held-out loss on the mixtures. It is linear in
+the square roots of the shares, because the first conversations of a source bring most: without a source the loss is much higher, with twice
+as much of it little lower. Shares add up to 1, so a source counts only relative to the others: `gains` says how much the loss falls if a
+part of the usual mixture is replaced by this source.
 """
 
 from __future__ import annotations
@@ -51,23 +52,25 @@ def draw_data(
 
 @dataclass(frozen=True)
 class Fit:
-    """loss = intercept + coefficients . (shares - mean shares). penalty: of the ridge, chosen by leave-one-out error."""
+    """loss = intercept + coefficients . (sqrt(shares) - mean_roots). penalty: of the ridge, chosen by leave-one-out error."""
 
     intercept: float
     coefficients: Floats
-    mean_shares: Floats
+    mean_roots: Floats
     penalty: float
 
     def predict(self, shares: Floats) -> Floats:
         """Losses of mixtures, shape [mixtures]."""
-        predicted: Floats = self.intercept + (shares - self.mean_shares) @ self.coefficients
+        predicted: Floats = self.intercept + (np.sqrt(shares) - self.mean_roots) @ self.coefficients
         return predicted
 
 
 def fit_ridge(shares: Floats, losses: Floats, penalty: float | None = None) -> Fit:
-    """A ridge regression of losses, shape [runs], on shares, shape [runs, sources]; the penalty by exact leave-one-out if none is given."""
-    mean = shares.mean(axis=0)
-    centred, targets = shares - mean, losses - losses.mean()
+    """A ridge regression of losses, shape [runs], on the roots of shares, shape [runs, sources]; the penalty by exact leave-one-out if none
+    is given."""
+    roots = np.sqrt(shares)
+    mean = roots.mean(axis=0)
+    centred, targets = roots - mean, losses - losses.mean()
     u, singular, vt = np.linalg.svd(centred, full_matrices=False)
     projected = u.T @ targets
 
@@ -96,10 +99,11 @@ def gains(names: Sequence[str], shares: Floats, losses: Floats, own_shares: Floa
 
     budget: tokens of data of a run.
     """
-    unit = 10_000 / budget
+    unit = min(1.0, 10_000 / budget)
+    replaced = (1 - unit) * own_shares + unit * np.eye(len(own_shares))
 
     def of(fit: Fit) -> Floats:
-        gained: Floats = -(fit.coefficients - own_shares @ fit.coefficients) * unit
+        gained: Floats = fit.predict(own_shares) - fit.predict(replaced)
         return gained
 
     whole = fit_ridge(shares, losses)

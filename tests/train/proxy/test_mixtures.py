@@ -14,7 +14,7 @@ EFFECTS = np.array([-0.4, 0.0, 0.3])
 
 
 def losses(shares: np.ndarray, noise: float, seed: int = 0) -> np.ndarray:
-    return 1.0 + shares @ EFFECTS + np.random.default_rng(seed).normal(0.0, noise, len(shares))
+    return 1.0 + np.sqrt(shares) @ EFFECTS + np.random.default_rng(seed).normal(0.0, noise, len(shares))
 
 
 @given(st.lists(st.floats(0.05, 1.0), min_size=2, max_size=12), st.integers(1, 30))
@@ -53,7 +53,17 @@ def test_gains_find_the_source_that_lowers_the_loss() -> None:
 
     assert found["good"].low > 0
     assert found["bad"].high < 0
-    assert found["good"].gain == pytest.approx(-(EFFECTS[0] - OWN @ EFFECTS) / 10, rel=0.1)
+    replaced = 0.9 * OWN + [0.1, 0.0, 0.0]
+    assert found["good"].gain == pytest.approx((np.sqrt(OWN) - np.sqrt(replaced)) @ EFFECTS, rel=0.1)
+
+
+def test_a_source_gains_more_where_there_is_little_of_it() -> None:
+    shares = draw_mixtures(np.array([0.8, 0.2]), 40, np.random.default_rng(3))
+    alike = 1.0 - np.sqrt(shares).sum(axis=1) / 10
+
+    much, little = gains(["much", "little"], shares, alike, np.array([0.8, 0.2]), budget=100_000)
+
+    assert little.gain > 0 > much.gain
 
 
 def test_gains_of_noise_are_within_their_intervals() -> None:
