@@ -35,7 +35,7 @@ from train.data.seed_split import rough_tokens
 from train.proxy.mixtures import Floats, Gain, draw_data, draw_mixtures, fit_ridge, gains, weights
 from train.proxy.sources import HeldOutConversation, LabelledConversation, SourceKind, read_held_out, read_sources, totals
 
-VERSION = 1
+VERSION = 2
 SECONDS_PER_RUN_START = 8.0
 TOKENS_PER_S = 12_000
 """About what one core reads in training, for the plan."""
@@ -78,8 +78,9 @@ class LeftOut:
 class Value:
     """What `headrace value` found.
 
-    gains: over the mean of all strata; by_stratum: the same for each.
+    gains: of the mean loss of all held-out conversations; by_stratum: of the mean loss of each kind of them.
     rank: Spearman's correlation of predicted and realised losses of the fresh mixtures; predicted, realised: these losses.
+    minutes: that the proxies took, those of earlier calls too, at this number of processes.
     """
 
     by: str
@@ -121,18 +122,17 @@ def value_sources(store: Store, config: ValueConfig, *, progress: Progress | Non
     Raises:
         BadInput: the store has no conversations or held-out tasks in this language, or all are of one source.
     """
-    begun = time.monotonic()
     study = _Study.read(store, config)
     with study.journal() as journal:
         kept: dict[str, Any] = journal.entries()
         waiting = [run for run in study.runs if run_key(run) not in kept]
         report = progress or (lambda *_: None)
         report("proxies", len(study.runs) - len(waiting), len(study.runs))
-        for run, losses in _results(study, waiting):
-            kept[run_key(run)] = losses
-            journal.append(run_key(run), losses)
+        for run, result in _results(study, waiting):
+            kept[run_key(run)] = result
+            journal.append(run_key(run), result)
             report("proxies", len(kept), len(study.runs))
-    value = study.summarise(kept, (time.monotonic() - begun) / 60)
+    value = study.summarise(kept)
     _write_json(study.folder / "value.json", asdict(value))
     _write_json(study.folder / "weights.json", {"by": config.by, "weights": value.weights})
     return value, study.folder
@@ -176,7 +176,7 @@ class _Study:
         return totals(self.conversations, [rough_tokens(one.messages) for one in self.conversations])
 
     def journal(self) -> Journal:
-        """The losses by stratum of the runs that are done."""
+        """Of the runs that are done: `losses` by stratum, and `seconds`."""
         return Journal(self.folder / "runs.jsonl")
 
     @cached_property
@@ -200,13 +200,14 @@ class _Study:
         shares: Floats = tokens / tokens.sum()
         return shares
 
-    def summarise(self, kept: Mapping[str, Sequence[float]], minutes: float) -> Value:
+    def summarise(self, kept: Mapping[str, Any]) -> Value:
         names = list(self.source_tokens)
         own, budget = self._own_shares(), self.config.data_tokens
         runs = {kind: [run for run in self.runs if run.kind == kind] for kind in ("mixture", "check", "whole", "without")}
         shares = {kind: np.array([run.shares for run in group]) for kind, group in runs.items()}
-        losses = {kind: np.array([kept[run_key(run)] for run in group]) for kind, group in runs.items()}
-        mean = {kind: values.mean(axis=1) for kind, values in losses.items()}
+        losses = {kind: np.array([kept[run_key(run)]["losses"] for run in group]) for kind, group in runs.items()}
+        counts = np.array([sum(one.stratum == stratum for one in self.held_out) for stratum in self.strata])
+        mean = {kind: values @ counts / counts.sum() for kind, values in losses.items()}
         found = gains(names, shares["mixture"], mean["mixture"], own, budget)
         predicted = fit_ridge(shares["mixture"], mean["mixture"]).predict(shares["check"])
         rises = mean["without"] - mean["whole"][0]
@@ -222,12 +223,12 @@ class _Study:
             predicted=predicted.tolist(),
             realised=mean["check"].tolist(),
             weights=weights(found),
-            minutes=minutes,
+            minutes=sum(kept[run_key(run)]["seconds"] for run in self.runs) / self.config.processes / 60,
         )
 
 
-def _results(study: _Study, runs: Sequence[ValueRun]) -> Iterator[tuple[ValueRun, list[float]]]:
-    """Each run with its losses by stratum, as they end."""
+def _results(study: _Study, runs: Sequence[ValueRun]) -> Iterator[tuple[ValueRun, dict[str, Any]]]:
+    """Each run with its result, as they end."""
     if not runs:
         return
     path = study.folder / "data.json"
@@ -244,8 +245,9 @@ def _results(study: _Study, runs: Sequence[ValueRun]) -> Iterator[tuple[ValueRun
             yield futures[future], future.result()
 
 
-def _train_proxy(data: Path, config: ValueConfig, run: ValueRun) -> list[float]:
-    """Trains a proxy from scratch; its mean held-out loss by stratum, in nats a token of the assistant."""
+def _train_proxy(data: Path, config: ValueConfig, run: ValueRun) -> dict[str, Any]:
+    """Trains a proxy from scratch: `losses`, its mean held-out loss by stratum, in nats a token of the assistant, and `seconds`."""
+    begun = time.monotonic()
     from train import tiny
     from train.proxy.token_training import TokenTraining, mean_losses, train
     from train.spec import TinyConfig
@@ -260,7 +262,8 @@ def _train_proxy(data: Path, config: ValueConfig, run: ValueRun) -> list[float]:
     by_stratum: dict[str, list[float]] = {}
     for stratum, loss in zip(material.strata, losses, strict=True):
         by_stratum.setdefault(stratum, []).append(loss)
-    return [float(np.mean(by_stratum[stratum])) for stratum in sorted(by_stratum)]
+    means = [float(np.mean(by_stratum[stratum])) for stratum in sorted(by_stratum)]
+    return {"losses": means, "seconds": round(time.monotonic() - begun, 3)}
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from storage.store import Store
 from synth.run.config import SynthesisConfig
 from synth.run.synthesize import synthesize
 from train.proxy import source_value as value_module
-from train.proxy.source_value import ValueConfig, plan_value, value_sources
+from train.proxy.source_value import ValueConfig, plan_value, run_key, value_sources
 from train.proxy.sources import OTHER, read_held_out, read_sources
 
 CONFIG = ValueConfig(runs=8, checks=4, data_tokens=5_000, train_tokens=10_000, held_out=40)
@@ -71,11 +72,11 @@ def test_a_killed_call_continues_and_ends_with_the_same(store: Store, monkeypatc
     whole = value_module._results
 
     def interrupted(study, runs):
-        for count, (run, losses) in enumerate(whole(study, runs)):
+        for count, (run, result) in enumerate(whole(study, runs)):
             if count == 5:
                 raise KeyboardInterrupt
             trained.append(run.name)
-            yield run, losses
+            yield run, result
 
     monkeypatch.setattr(value_module, "_results", interrupted)
     with pytest.raises(KeyboardInterrupt):
@@ -88,9 +89,22 @@ def test_a_killed_call_continues_and_ends_with_the_same(store: Store, monkeypatc
 
     assert found.gains == again.gains
     assert found.realised == again.realised
+    assert found.minutes == again.minutes > 0
     assert {one.source for one in found.gains} == {"retail", "library"} == set(found.weights)
     assert all(one.low <= one.gain <= one.high for one in found.gains)
     assert len(found.predicted) == len(found.realised) == CONFIG.checks
     written = json.loads((folder / "weights.json").read_text())
     assert written == {"by": "world", "weights": found.weights}
     assert json.loads((folder / "value.json").read_text())["rank"] == found.rank
+
+
+def test_every_held_out_conversation_counts_the_same(store: Store) -> None:
+    study = value_module._Study.read(store, CONFIG)
+    counts = Counter(one.stratum for one in study.held_out)
+    assert len(counts) > 1
+    rare = min(counts, key=lambda stratum: counts[stratum])
+    losses = [10.0 if stratum == rare else 1.0 for stratum in study.strata]
+
+    found = study.summarise({run_key(run): {"losses": losses, "seconds": 1.0} for run in study.runs})
+
+    assert found.realised == pytest.approx([1.0 + 9.0 * counts[rare] / len(study.held_out)] * CONFIG.checks)
