@@ -171,11 +171,12 @@ def _found_traces(lab: Lab, policy: Policy, wanted: int) -> tuple[list[ReleaseIt
     places = {task.id: place for place, task in enumerate(pool)}
     counts = made.group_by("task_id").agg(cost=pl.len(), solved=(pl.col("outcome") == "success").any())
     order = counts.with_columns(place=pl.col("task_id").replace_strict(places)).sort("place")
-    reached = order.filter(pl.col("solved").cum_sum() - pl.col("solved") < wanted)
-    traces = own_trace_items(reached.filter(pl.col("solved"))["task_id"], made)
-    if len(traces) < wanted * 0.9:
-        raise HeadraceError(f"seed {lab.seed}: {len(traces)} traces of {wanted} were found; make the pool larger")
-    return traces, int(reached["cost"].sum())
+    for solved in range(wanted, int(order["solved"].sum()) + 1):  # equal traces count once, so it can take more tasks than traces
+        reached = order.filter(pl.col("solved").cum_sum() - pl.col("solved") < solved)
+        traces = own_trace_items(reached.filter(pl.col("solved"))["task_id"], made)
+        if len(traces) >= wanted:
+            return traces, int(reached["cost"].sum())
+    raise HeadraceError(f"seed {lab.seed}: fewer than {wanted} different traces were found; make the pool larger")
 
 
 def run_routed(cell: RoutedCell) -> Result:
