@@ -14,6 +14,11 @@ from benchmarks.experiment.held_out import EACH, STRATA
 from benchmarks.experiment.routing import arms
 from benchmarks.harness import Deadline, Figures, Section
 
+
+def _word(stratum: str) -> str:
+    return stratum.replace(":", "").replace(" ", "_").replace("-", "_")
+
+
 _INTERVAL = ("", "_lo95", "_hi95")
 _COMPARED: tuple[Arm, ...] = ("controller", "quantity", "learned", "matched", "random", "evolved")
 DIVERSITY_KEYS = (
@@ -22,6 +27,7 @@ DIVERSITY_KEYS = (
     "power_detectable",
     *(f"coverage_minus_even{end}" for end in (*_INTERVAL, "_sampled", "_sampled_lo95")),
     "coverage_worst_stratum",
+    *(f"coverage_minus_even_{_word(stratum)}" for stratum in STRATA),
     "shuffled_hi95",
     *(f"coverage_minus_matched{end}" for end in _INTERVAL),
     *(f"learned_minus_coverage{end}" for end in _INTERVAL),
@@ -104,6 +110,7 @@ def diversity_figures(cells: Cells) -> Figures:
         "coverage_minus_even_sampled": sampled.estimate.mean,
         "coverage_minus_even_sampled_lo95": sampled.estimate.low,
         "coverage_worst_stratum": min(coverage.by_stratum.values()),
+        **{f"coverage_minus_even_{_word(stratum)}": mean for stratum, mean in coverage.by_stratum.items()},
         "shuffled_hi95": max(
             diversity.difference_to_base(cells, ArmCell("shuffled", MAIN_SIZE, rate, 0), [BaseCell(base_of(seed)) for seed in SEEDS]).high
             for rate in RATES

@@ -171,12 +171,25 @@ def _found_traces(lab: Lab, policy: Policy, wanted: int) -> tuple[list[ReleaseIt
     places = {task.id: place for place, task in enumerate(pool)}
     counts = made.group_by("task_id").agg(cost=pl.len(), solved=(pl.col("outcome") == "success").any())
     order = counts.with_columns(place=pl.col("task_id").replace_strict(places)).sort("place")
-    for solved in range(wanted, int(order["solved"].sum()) + 1):  # equal traces count once, so it can take more tasks than traces
+    return first_traces(order, made, wanted)
+
+
+def first_traces(order: pl.DataFrame, made: pl.DataFrame, wanted: int) -> tuple[list[ReleaseItem], int]:
+    """The first `wanted` different traces, and the rollouts up to the task that gives the last: equal ones count once, so it can take more
+    solved tasks than traces.
+
+    Args:
+        order: columns task_id, cost, solved, in the order of the tries.
+
+    Raises:
+        HeadraceError: there are fewer.
+    """
+    for solved in range(wanted, int(order["solved"].sum()) + 1):
         reached = order.filter(pl.col("solved").cum_sum() - pl.col("solved") < solved)
         traces = own_trace_items(reached.filter(pl.col("solved"))["task_id"], made)
         if len(traces) >= wanted:
             return traces, int(reached["cost"].sum())
-    raise HeadraceError(f"seed {lab.seed}: fewer than {wanted} different traces were found; make the pool larger")
+    raise HeadraceError(f"fewer than {wanted} different traces were found; make the pool larger")
 
 
 def run_routed(cell: RoutedCell) -> Result:

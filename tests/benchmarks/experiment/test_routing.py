@@ -17,10 +17,12 @@ from benchmarks.experiment.routing.arms import (
     RoutedCell,
     best_by_the_others,
     figures,
+    first_traces,
     known_share,
     probed_share,
     two_stage,
 )
+from storage.errors import HeadraceError
 
 TASKS = 400
 
@@ -76,3 +78,17 @@ def test_a_task_is_taken_for_what_the_draws_of_its_need_say() -> None:
     for share in (probed_share(counted), known_share(counted)):
         worth = dict(zip(counted["task_id"], share, strict=True))
         assert worth["a"] == worth["b"] > worth["c"] == worth["d"] >= worth["e"] == worth["f"]
+
+
+def test_equal_traces_count_once_and_every_try_is_charged() -> None:
+    order = pl.DataFrame({"task_id": ["a", "b", "c", "d", "e"], "cost": [1, 8, 2, 4, 1], "solved": [True, False, True, True, True]})
+    solved = ["a", "c", "d", "e"]
+    made = pl.DataFrame({"task_id": solved, "rollout_id": [f"r-{task}" for task in solved], "messages": ["x", "x", "y", "z"]})
+    made = made.with_columns(outcome=pl.lit("success"), draw=pl.lit(0))
+
+    traces, spent = first_traces(order, made, 2)
+
+    assert [item.task_id for item in traces] == ["a", "d"]
+    assert spent == 1 + 8 + 2 + 4
+    with pytest.raises(HeadraceError, match="fewer than 4 different traces"):
+        first_traces(order, made, 4)

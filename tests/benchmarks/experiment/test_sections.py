@@ -12,7 +12,7 @@ import pytest
 from benchmarks.experiment import diversity, learned, sections
 from benchmarks.experiment.cells import Cells, pack
 from benchmarks.experiment.conversations import Conversation
-from benchmarks.experiment.diversity import ARMS, RATES, ArmCell
+from benchmarks.experiment.diversity import ARMS, PRIMARY, RATES, ArmCell, examples_of
 from benchmarks.experiment.ground import BASES
 from benchmarks.experiment.held_out import EACH, STRATA
 from benchmarks.experiment.learned import SOURCES, best_shares, draw_by_source, proxies, shares_of
@@ -70,6 +70,28 @@ def test_conversations_drawn_by_the_shares_of_others_have_these_shares(monkeypat
     drawn = [pool[at] for at in draw_by_source(pool, [10] * len(pool), shares, 1_000, seed=0)]
 
     assert shares_of(drawn, [10] * len(drawn)) == pytest.approx(shares, abs=0.01)
+
+
+def test_the_arm_matched_has_the_shares_of_coverage_but_not_its_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given a pool in which coverage takes cheap acts first, then `matched` trains on as many tokens of acts, drawn from all of them."""
+    pool = [SimpleNamespace(blueprint=(kind, at)) for at in range(100) for kind in ("act", "ask")]
+    examples = [SimpleNamespace(at=at, tokens=210) for at in range(len(pool))]
+    monkeypatch.setattr(diversity, "read_pool", lambda *_: (pool, examples))
+    monkeypatch.setattr(diversity, "features", lambda blueprint: {("act" if blueprint[0] == "act" else "read", str(blueprint[1])): 1})
+    monkeypatch.setattr(diversity, "estimated_tokens", lambda blueprint: 1)
+    monkeypatch.setattr(learned, "stratum_of", lambda blueprint: blueprint[0])
+
+    chosen, matched = ([pool[one.at].blueprint for one in examples_of(ArmCell(arm, 20, 1e-3, 0))] for arm in ("coverage", "matched"))
+
+    assert [kind for kind, _ in chosen] == [kind for kind, _ in matched] == ["act"] * 20
+    assert [at for _, at in chosen] == list(range(20)) != sorted(at for _, at in matched)
+
+
+def test_the_primary_comparison_has_more_seeds(cells: Cells) -> None:
+    made = diversity.main_cells(cells, ARMS)
+
+    assert {cell.seed for cell in made if cell.arm in PRIMARY} == set(diversity.PRIMARY_SEEDS) > set(diversity.SEEDS)
+    assert {cell.seed for cell in made if cell.arm not in PRIMARY} == set(diversity.SEEDS)
 
 
 def test_missing_cells_are_no_figures(tmp_path: Path) -> None:
