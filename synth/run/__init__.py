@@ -1,1 +1,1 @@
-"""A synthesis run: its configuration, its rounds, and what steers them."""
+"""A synthesis run: its configuration and its rounds."""

@@ -26,9 +26,9 @@ from synth.engines.base import EngineFailure, has_failed, side_by_side
 from synth.gc_paused import pause_gc
 from synth.roles.role_engines import RoleEngines
 from synth.roles.simulate import Simulated
-from synth.run.candidates import Choice
-from synth.run.controller import Draw, Report
 from synth.run.outcomes import Example, conversation_example, unplanned_example
+from synth.run.steering.candidates import Choice
+from synth.run.steering.controller import Draw, Report
 from synth.tasks.solver import NotAdmitted, Use, admit
 from synth.tasks.split import DivisionConfig, is_in_division
 from synth.worlds import WORLDS
@@ -39,6 +39,10 @@ REPEATED = "repeated"
 _COUNTERPARTS: tuple[tuple[Division, Use], ...] = (("probe", "train"), ("held_out", "eval_out"))
 _PLANNER_LOCK = threading.Lock()
 """Scripted planners share their template libraries, and are quick."""
+
+
+JOBS_A_BATCH = 10
+"""Jobs that an executor gets at once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,45 +22,50 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import cached_property
 
 import numpy as np
 import polars as pl
 
 from storage.errors import HeadraceError
 from storage.execution import Executor, Progress
-from storage.records import CODE_TOOL, Cost, content_id
+from storage.records import Cost, content_id
 from storage.store import Store
 from synth.blueprints.blueprint import Bands, Blueprint
-from synth.blueprints.cell import BANDS, Cell
+from synth.blueprints.cell import BANDS
 from synth.blueprints.diversity import Figure
-from synth.blueprints.token_coverage import Coverage, features
-from synth.clusters.business_clusters import Cluster
 from synth.engines.base import EngineUnusable
 from synth.engines.budget import BudgetSpent
 from synth.roles.judge_calibration import ASKED, Agreement, label_conversations
 from synth.roles.role_engines import RoleEngines, open_role_engines
-from synth.run.candidates import Candidate, Choice, PlanSettings, candidate_jobs, choose, plan_candidates
 from synth.run.config import SynthesisConfig
-from synth.run.controller import Controller, Draw
-from synth.run.failure_targeting import build_controller, factors, focus_of, order_clusters
 from synth.run.outcomes import reason_in_words, reason_key
 from synth.run.patience import Patience
-from synth.run.proposals import REPEATED, Job, Proposal, decision_rows, propose, propose_with_models, report, without_repeats
+from synth.run.proposals import (
+    JOBS_A_BATCH,
+    REPEATED,
+    Job,
+    Proposal,
+    decision_rows,
+    propose,
+    propose_with_models,
+    report,
+    without_repeats,
+)
 from synth.run.result import Preview, SynthesisResult
 from synth.run.round_parts import CALIBRATION, RoundParts
 from synth.run.run_state import RunState, vectors_of
 from synth.run.setup import SynthesisSetup
+from synth.run.steering.candidates import Choice
+from synth.run.steering.controller import Controller, Draw
+from synth.run.steering.failure_targeting import build_controller, focus_of
+from synth.run.steering.round_jobs import RoundJobs
 from synth.tasks.split import STANDARD, DivisionConfig
 
-_BATCH = 10
-"""Jobs that an executor gets at once."""
 _COMMIT_ROUNDS = 5
 """Rounds per commit, if all roles are scripted."""
-_CLUSTERS_TRIED = 3
 
 
 def synthesize(
@@ -121,9 +126,7 @@ def _open(config: SynthesisConfig, store: Store, engines: RoleEngines | None) ->
 class _Run:
     """A run.
 
-    factors: (world, intent) -> how many times as often its frames are drawn; 1 for those that are missing.
     steered: parameters of steered rounds: the setup's, the patience, the settings of models, and the focus.
-    played_by: hash of the settings of models; empty if all roles are scripted.
     """
 
     def __init__(
@@ -141,15 +144,15 @@ class _Run:
         self.setup = SynthesisSetup(store, config, divisions)
         self.writer, self.notes = self.setup.writer, self.setup.notes
         self.focus = focus_of(store, config) if config.evolution.focus_weight else None
-        self.factors = factors(self.focus.by_intent(), config.evolution.focus_weight) if self.focus is not None else {}
         self.steered = (
             self.setup.parameters | {"patience": config.patience} | ({"roles": roles} if (roles := config.roles.identity()) else {})
         )
         self.steered |= {"focus": self.focus.id} if self.focus is not None else {}
-        self.played_by = content_id("roles", self.steered["roles"]) if "roles" in self.steered else ""
         self.run = content_id("synthesis", self.steered, self.setup.versions)
         self.rounds = RoundParts(self.setup, self.run, self.steered)
-        self.state, self.coverage = RunState(), Coverage()
+        self.state = RunState()
+        played_by = content_id("roles", self.steered["roles"]) if "roles" in self.steered else ""
+        self.jobs = RoundJobs(self.setup, self.state, self.focus, played_by, executor)
         self.patience = Patience(config, self.state, warn, is_scripted=engines.is_scripted)
         engines.begin(self.run)
 
@@ -255,7 +258,7 @@ class _Run:
     def _make_calibration(self, ids: Mapping[str, str]) -> tuple[Figure, ...]:
         rng = random.Random(content_id("calibration", self.config.seed))
         count = self.config.calibration
-        jobs = [self._job("calibration", index, [rng.choice(self.setup.clusters)], None, None) for index in range(count)]
+        jobs = [self.jobs.job("calibration", index, [rng.choice(self.setup.clusters)], None, None) for index in range(count)]
         proposals = self._propose(jobs, "calibrating")
         accepted = [one for one in proposals if one.accepted]
         distinct = sum(one.reason != REPEATED for one in proposals)
@@ -305,7 +308,7 @@ class _Run:
             for outcome in self.state.add_stored(**{table: self.writer.read(parts[table]) for table in tables}):
                 controller.record(outcome)
             specs = self.writer.read(parts["blueprints"]).filter(pl.col("status") == "accepted")["spec"]
-            self._cover(map(Blueprint.model_validate_json, specs))
+            self.jobs.cover(map(Blueprint.model_validate_json, specs))
             self.patience.watch()
         controller.end_round()
         self.state.alarms += [f"round {number}: {alarm}" for alarm in controller.alarms()]
@@ -315,7 +318,7 @@ class _Run:
     def _make_round(self, number: int, ids: Mapping[str, str], controller: Controller, bands: Bands) -> None:
         draws, jobs = self._jobs(number, controller, bands)
         proposals = self._trim_round(self._propose(jobs, f"round {number}"))
-        self._cover(one.blueprint for one in proposals if one.accepted)
+        self.jobs.cover(one.blueprint for one in proposals if one.accepted)
         for one in proposals:
             outcome = report(one, bands)
             if outcome is not None:
@@ -329,6 +332,10 @@ class _Run:
         figures += self._user_adherence(proposals)
         decisions = decision_rows(self.run, number, draws[: len(proposals)], proposals, bands)
         self.rounds.write(number, ids, proposals, figures, bands, decisions, self.engines)
+
+    def _jobs(self, number: int, controller: Controller, bands: Bands) -> tuple[Sequence[Draw | Choice], list[Job]]:
+        most = min(self.config.evolution.proposals_per_round, self.config.max_proposals - self.state.proposals)
+        return self.jobs.of_round(number, self.patience.limit(most), controller, bands)
 
     def _figures(self) -> list[Figure]:
         """Diversity of all accepted conversations; empty if there are none."""
@@ -360,7 +367,7 @@ class _Run:
 
         if label != "calibrating" and not self.engines.is_scripted:
             return without_repeats(propose_with_models(jobs, self.engines, label, show_progress, finished), self.state.blueprints)
-        batches = [jobs[start : start + _BATCH] for start in range(0, len(jobs), _BATCH)]
+        batches = [jobs[start : start + JOBS_A_BATCH] for start in range(0, len(jobs), JOBS_A_BATCH)]
         run = self.executor.map if self.executor is not None else map
         for batch in run(propose, batches):
             finished += batch
@@ -371,113 +378,3 @@ class _Run:
         if self.engines.answers is not None:
             self.engines.answers.commit()
         self.writer.commit()
-
-    # ---- jobs ---------------------------------------------------------------------------------------------------------------
-
-    def _jobs(self, number: int, controller: Controller, bands: Bands) -> tuple[Sequence[Draw | Choice], list[Job]]:
-        """The controller's draws for a round, or what covers most, and the job of each."""
-        most = self.patience.limit(min(self.config.evolution.proposals_per_round, self.config.max_proposals - self.state.proposals))
-        if self.config.evolution.objective == "coverage":
-            chosen, jobs = self._covering_jobs(number, most, bands)
-            if jobs:  # else all candidates were drawn before: the cells of the controller may have others
-                return chosen, jobs
-        draws, jobs = controller.draw_round(random.Random(content_id("round", self.config.seed, number)), most), []
-        code_shares = self._code_shares([draw.cell for draw in draws])
-        use, used_modes = self.state.cluster_use.copy(), controller.used_modes.copy()
-        for index, draw in enumerate(draws):
-            clusters = order_clusters(self.setup.by_domain[draw.cell.domain], draw.cell.domain, use, self.factors)
-            use[clusters[0].id] += 1
-            jobs.append(
-                replace(
-                    self._job(number, index, clusters[:_CLUSTERS_TRIED], draw.cell, bands),
-                    failures=controller.failures(draw.cell),
-                    tries=controller.tries(draw.cell.domain),
-                    veiled_share=self.config.veiled_share,
-                    else_families=draw.else_families,
-                    used_modes=used_modes,
-                    code_share=code_shares[index],
-                    factors=self.factors,
-                )
-            )
-        return draws, jobs
-
-    def _covering_jobs(self, number: int, most: int, bands: Bands) -> tuple[list[Choice], list[Job]]:
-        """The blueprints that cover most per token, of several planned for each; and why each was chosen."""
-        config, per_proposal = self.config, self.config.evolution.candidates_per_proposal
-        jobs = candidate_jobs(
-            self.setup.by_domain,
-            self.setup.domain_weights,
-            most * per_proposal,
-            (config.seed, number, *self.own_draws),
-            PlanSettings(bands, config.chinese_share, config.veiled_share, self.setup.code_share, self.setup.divisions),
-        )
-        run = self.executor.map if self.executor is not None else map
-        batches = run(plan_candidates, [jobs[start : start + _BATCH] for start in range(0, len(jobs), _BATCH)])
-        planned = {one.blueprint.id: one for batch in batches for one in batch if one is not None}
-        fresh = [one for id, one in planned.items() if id not in self.state.blueprints]
-        chosen = choose(fresh, Coverage(counts=self.coverage.counts), most, bands, self._wanted(bands))
-        return chosen, [
-            replace(self._job(number, at, [one.candidate.cluster], one.cell, bands), planned=one.candidate.blueprint)
-            for at, one in enumerate(chosen)
-        ]
-
-    @cached_property
-    def own_draws(self) -> tuple[str, ...]:
-        """Part of the key of every draw: what makes them others than those of another run with the same seed, the focus and the weights."""
-        sources = self.config.source_weights
-        return (
-            *((self.focus.id,) if self.focus is not None else ()),
-            *((content_id("weights", sources.model_dump(mode="json")),) if sources is not None else ()),
-        )
-
-    def _wanted(self, bands: Bands) -> Callable[[Candidate], float]:
-        """How many times as often a candidate is wanted: by the weight of its world and source, and the focus on its domain, on its mode
-        family in its band, and on the most urgent of its intents."""
-        weights, sources, focus = self.config.world_weights, self.config.source_weights, self.config.evolution.focus_weight
-        of_domain = factors(self.focus.by_domain(), focus) if self.focus is not None else {}
-        of_mode = factors(self.focus.by_mode(bands), focus) if self.focus is not None else {}
-
-        def wanted(one: Candidate) -> float:
-            blueprint = one.blueprint
-            cell = bands.cell(blueprint.domain, blueprint.mode_coarse, blueprint.complexity)
-            intents = [self.factors.get((blueprint.world, goal.intent), 1.0) for goal in blueprint.goals]
-            labels = {"world": blueprint.world, "cluster": one.cluster.id, "mode": cell.family}
-            of_source = sources.weight(labels[sources.by]) if sources is not None and sources.by in labels else 1.0
-            urgency = of_domain.get(cell.domain, 1.0) * of_mode.get((cell.family, cell.band), 1.0) * max(intents, default=1.0)
-            return weights.get(blueprint.world, 1.0) * of_source * urgency
-
-        return wanted
-
-    def _cover(self, accepted: Iterable[Blueprint | None]) -> None:
-        """Counts the features of accepted conversations."""
-        if self.config.evolution.objective == "coverage":
-            for blueprint in accepted:
-                assert blueprint is not None
-                self.coverage.add(features(blueprint))
-
-    def _job(self, round_: int | str, index: int, clusters: Sequence[Cluster], cell: Cell | None, bands: Bands | None) -> Job:
-        steered_by = self.own_draws if cell is not None else ()
-        return Job(
-            key=content_id("proposal", self.config.seed, round_, index, *steered_by),
-            clusters=tuple(clusters),
-            cell=cell,
-            failures=0,
-            bands=bands,
-            chinese_share=self.config.chinese_share,
-            divisions=self.setup.divisions,
-            code_share=self.setup.code_share,
-            played_by=self.played_by if cell is not None else "",
-        )
-
-    def _code_shares(self, cells: Sequence[Cell]) -> list[float | None]:
-        """The code share of each proposal of a round: 0 or 1, so that conversations in code domains reach their target share.
-
-        Cells of high complexity come first: a program hardly fits into a lower band."""
-        if self.setup.code_share is None:
-            return [None] * len(cells)
-        accepted = [profile for profile in self.state.profiles if profile.domain in self.setup.code_domains]
-        candidates = [at for at, cell in enumerate(cells) if cell.domain in self.setup.code_domains]
-        deficit = self.setup.code_share * (len(accepted) + len(candidates)) - sum(CODE_TOOL in profile.tools for profile in accepted)
-        candidates.sort(key=lambda at: -BANDS.index(cells[at].band))
-        with_code = set(candidates[: max(0, round(deficit))])
-        return [float(at in with_code) for at in range(len(cells))]
