@@ -7,8 +7,8 @@
 
 The second SFT trains on the seed split's traces and the policy's own verified traces. RL draws its tasks by `weight`: a uniform share
 over all probed tasks, the remaining draws over uncertain tasks by learnability potential. No query gets more than a twentieth of the draws,
-if there are enough queries. That routing helps is a hypothesis, so the uniform share is configurable, and every release stores its
-thresholds and its histogram.
+if there are enough queries. That routing helps was not shown at equal cost (docs/ladder.md), so the uniform share is configurable, and
+every release stores its thresholds and its histogram.
 
 This module does not measure (`filters/certainty/certainty.py`) and does not freeze the release (`storage/releases/release.py`).
 """

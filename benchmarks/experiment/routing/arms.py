@@ -263,6 +263,16 @@ def difference(cells: Cells, of: tuple[Second, Rule], to: tuple[Second, Rule], d
     return bootstrap([rates(cells, *of, seed, decoding) - rates(cells, *to, seed, decoding) for seed in SEEDS])
 
 
+def seconds_difference(cells: Cells, of: Second, to: Second) -> Estimate:
+    """Of two second SFTs, each the mean over the grid's rules of RL."""
+    return bootstrap([np.mean([rates(cells, of, rule, seed) - rates(cells, to, rule, seed) for rule in RULES], axis=0) for seed in SEEDS])
+
+
+def rules_difference(cells: Cells, of: Rule, to: Rule) -> Estimate:
+    """Of two rules of RL, each the mean over the grid's second SFTs."""
+    return bootstrap([np.mean([rates(cells, one, of, seed) - rates(cells, one, to, seed) for one in SECONDS], axis=0) for seed in SEEDS])
+
+
 def best_by_the_others(cells: Cells) -> Mapping[int, tuple[Second, Rule]]:
     """For each seed the arm of the grid with the highest mean over the *other* seeds, so that no seed chooses what it is measured by."""
     means = {arm: {seed: float(rates(cells, *arm, seed).mean()) for seed in SEEDS} for arm in GRID}
@@ -292,16 +302,23 @@ def prepare(cells: Cells, deadline: Deadline, wanted: Sequence[RoutedCell]) -> N
 
 
 def figures(cells: Cells) -> Figures:
-    best, greedy = best_minus_random(cells), best_minus_random(cells, "greedy")
-    tags = difference(cells, ("solved", "weighted"), ("solved", "permuted"))
-    oracle = difference(cells, ("solved", "oracle"), ("solved", "uniform"))
+    compared = {
+        "routing_best_minus_random": best_minus_random(cells),
+        "routing_best_minus_random_greedy": best_minus_random(cells, "greedy"),
+        "tags_minus_permuted": difference(cells, ("solved", "weighted"), ("solved", "permuted")),
+        "oracle_minus_uniform": difference(cells, ("solved", "oracle"), ("solved", "uniform")),
+        "solved_minus_certain": seconds_difference(cells, "solved", "certain"),
+        "solved_minus_hardest": seconds_difference(cells, "solved", "hardest"),
+        "weighted_minus_uniform": rules_difference(cells, "weighted", "uniform"),
+        "online_minus_uniform": rules_difference(cells, "online", "uniform"),
+    }
     found: Figures = {
-        **with_interval("routing_best_minus_random", best),
-        **with_interval("routing_best_minus_random_greedy", greedy),
-        **with_interval("tags_minus_permuted", tags),
-        **with_interval("oracle_minus_uniform", oracle),
+        **{f"{key}{end}": value for key, estimate in compared.items() for end, value in _interval(estimate).items()},
+        "routing_seed_sft": float(np.mean([cells[SeedCell(seed)]["sampled_mean"] for seed in SEEDS])),
         "idle_rows": mean_over(cells, [("solved", "online")], "idle"),
         "idle_rows_uniform": mean_over(cells, [("solved", "uniform")], "idle"),
+        "idle_rows_oracle": mean_over(cells, [("solved", "oracle")], "idle"),
+        **{f"routing_traces_{second}": mean_over(cells, [(second, "uniform")], "traces") for second in (*SECONDS, "random")},
     }
     for second, rule in (*GRID, *CONTROLS):
         found[f"routing_{second}_{rule}"] = mean_over(cells, [(second, rule)], "sampled_mean")
@@ -309,17 +326,26 @@ def figures(cells: Cells) -> Figures:
     return found
 
 
-def with_interval(key: str, estimate: Estimate) -> Figures:
-    return {key: estimate.mean, f"{key}_lo95": estimate.low, f"{key}_hi95": estimate.high}
+def _interval(estimate: Estimate) -> Figures:
+    return {"": estimate.mean, "_lo95": estimate.low, "_hi95": estimate.high}
 
 
+_COMPARED = (
+    "routing_best_minus_random",
+    "routing_best_minus_random_greedy",
+    "tags_minus_permuted",
+    "oracle_minus_uniform",
+    "solved_minus_certain",
+    "solved_minus_hardest",
+    "weighted_minus_uniform",
+    "online_minus_uniform",
+)
 KEYS = (
-    *(
-        f"{key}{end}"
-        for key in ("routing_best_minus_random", "routing_best_minus_random_greedy", "tags_minus_permuted", "oracle_minus_uniform")
-        for end in ("", "_lo95", "_hi95")
-    ),
+    *(f"{key}{end}" for key in _COMPARED for end in ("", "_lo95", "_hi95")),
+    "routing_seed_sft",
     "idle_rows",
     "idle_rows_uniform",
+    "idle_rows_oracle",
+    *(f"routing_traces_{second}" for second in (*SECONDS, "random")),
     *(f"routing_{second}_{rule}{end}" for second, rule in (*GRID, *CONTROLS) for end in ("", "_greedy")),
 )
