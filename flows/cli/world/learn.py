@@ -43,7 +43,7 @@ def learn(
 
       headrace worlds learn library --dry-run
 
-      headrace worlds learn my_shop.yaml --steps 400
+      headrace worlds learn my_shop.yaml --steps 40 --no-control
     """
     with handle_errors(debug):
         from flows.runtime.progress import report, show_on_console
