@@ -18,7 +18,9 @@ TRACE_PRICES = (1, 10, 100, 1_000)
 """Prices of a trace, in rollouts."""
 KEYS = (
     *(f"rl_price_traces{end}" for end in ("", "_lo95", "_hi95")),
+    "rl_break_even_price",
     "rl_gain",
+    "no_traces_success",
     *(f"traces_gain_{count}" for count in CONFIG.traces[1:]),
     *(f"rl_is_cheaper_at_{price}" for price in TRACE_PRICES),
 )
@@ -44,7 +46,7 @@ def measure(deadline: Deadline) -> Figures:
 
 
 def figures(cells: Cells) -> Figures:
-    """`rl_is_cheaper_at_P`: 1 if RL's gain costs less than that of as many traces where a trace costs P rollouts, else 0."""
+    """`rl_break_even_price`: rollouts that bring as much as a trace. `rl_is_cheaper_at_P`: 1 if RL's gain costs less than that of as many traces where a trace costs P rollouts, else 0."""
     rate = summarise(CONFIG, {point: np.array(cells[ExchangeCell(*point)]["rates"]) for point in points_of(CONFIG)})
     gains = {(rung.name, rung.amount): rung.gain.mean for rung in rate.rungs}
     most = float(CONFIG.traces[-1])
@@ -52,6 +54,8 @@ def figures(cells: Cells) -> Figures:
         "rl_price_traces": min(rate.traces, most),
         "rl_price_traces_lo95": min(rate.low, most),
         "rl_price_traces_hi95": min(rate.high, most),
+        "rl_break_even_price": min(rate.break_even(), float(rate.rollouts)),
+        "no_traces_success": next(rung.success for rung in rate.rungs if rung.amount == 0),
         "rl_gain": gains["RL", rate.rollouts],
         **{f"traces_gain_{count}": gains["traces", count] for count in CONFIG.traces[1:]},
         **{f"rl_is_cheaper_at_{price}": float(rate.traces > 0 and price > rate.break_even()) for price in TRACE_PRICES},
