@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from benchmarks.experiment.cells import Cells, Result, pack, unpack
 from benchmarks.experiment.conversations import PoolName
 from benchmarks.experiment.ground import base_of, ground_of, read_pool
-from benchmarks.experiment.held_out import EACH, STRATA, measure
+from benchmarks.experiment.held_out import EACH, STRATA, measure, stratum_of
 from benchmarks.experiment.learned import best_shares, draw_by_source, shares_of
 from benchmarks.experiment.practice import with_replay
 from storage.records import Message
@@ -75,6 +75,23 @@ class ArmCell:
     shares: tuple[float, ...] = ()
 
 
+@dataclass(frozen=True)
+class SharesCell:
+    """How often each stratum is drawn: its share of the arm even's conversations, those of no stratum left out."""
+
+    seed: int
+
+
+def run_shares(cell: SharesCell) -> Result:
+    """The shares, in the order of STRATA. No training."""
+    arm = ArmCell("even", MAIN_SIZE, RATES[0], cell.seed)
+    pool, examples = read_pool("even", _pool_size(arm), cell.seed)
+    chosen = _within(range(len(pool)), [example.tokens for example in examples], UNIT_TOKENS * MAIN_SIZE)
+    found = [stratum_of(pool[at].blueprint) for at in chosen]
+    counts = np.array([found.count(stratum) for stratum in STRATA])
+    return {"shares": (counts / counts.sum()).tolist()}
+
+
 def run(cell: ArmCell) -> Result:
     """Trains a cell's policy and measures it on the held-out set."""
     from transformers import AutoModelForCausalLM
@@ -105,8 +122,7 @@ def measured(model: object, tokenizer: object, seed: int, *, is_sampled: bool) -
 
 def examples_of(cell: ArmCell) -> list[Example]:
     """What an arm trains on: conversations in the order of its choice, up to the budget."""
-    size = int(_SPARE * cell.size * _LOOKED_AT[POOL_OF[cell.arm]])
-    pool, pool_examples = read_pool(POOL_OF[cell.arm], size, cell.seed)
+    pool, pool_examples = read_pool(POOL_OF[cell.arm], _pool_size(cell), cell.seed)
     tokens = [example.tokens for example in pool_examples]
     budget = UNIT_TOKENS * cell.size * (2 if cell.arm == "quantity" else 1)
     order: Sequence[int] = range(len(pool))
@@ -124,6 +140,10 @@ def examples_of(cell: ArmCell) -> list[Example]:
         conversations = shuffled([pool[at].messages for at in chosen], cell.seed)
         return encode(ground_of(cell.seed).tokenizer(), conversations)
     return [pool_examples[at] for at in chosen]
+
+
+def _pool_size(cell: ArmCell) -> int:
+    return int(_SPARE * cell.size * _LOOKED_AT[POOL_OF[cell.arm]])
 
 
 def _offered(tokens: Sequence[int], budget: float) -> int:
@@ -199,6 +219,17 @@ def worse(cells: Cells, arm: Arm, other: Arm, decoding: str = "greedy") -> Compa
     pairs = [(arm_cell(cells, arm, rate, 0), arm_cell(cells, other, rate, 0)) for rate in RATES]
     found = [difference(cells, *pair, seeds_of(arm, other), decoding) for pair in pairs]
     return min(found, key=lambda one: one.estimate.mean)
+
+
+def as_drawn(cells: Cells, arm: Arm, other: Arm) -> Estimate:
+    """The comparison of two arms where each stratum counts as often as it is drawn (`SharesCell`), at the rate at which it is lower."""
+    seeds = seeds_of(arm, other)
+    weights = np.mean([cells[SharesCell(seed)]["shares"] for seed in seeds], axis=0) * len(STRATA)
+    found = []
+    for rate in RATES:
+        pairs = [(success(cells, arm_cell(cells, arm, rate, seed)), success(cells, arm_cell(cells, other, rate, seed))) for seed in seeds]
+        found.append(bootstrap([(one - another) * np.repeat(weights, EACH) for one, another in pairs]))
+    return min(found, key=lambda one: one.mean)
 
 
 def difference_to_base(cells: Cells, cell: ArmCell, bases: Sequence[Any]) -> Estimate:

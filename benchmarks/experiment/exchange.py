@@ -46,7 +46,8 @@ def measure(deadline: Deadline) -> Figures:
 
 
 def figures(cells: Cells) -> Figures:
-    """`rl_break_even_price`: rollouts that bring as much as a trace. `rl_is_cheaper_at_P`: 1 if RL's gain costs less than that of as many traces where a trace costs P rollouts, else 0."""
+    """`rl_break_even_price`: rollouts that bring as much as a trace. `rl_is_cheaper_at_P`: 1 if RL's gain costs less than that of as many
+    traces where a trace costs P rollouts, else 0."""
     rate = summarise(CONFIG, {point: np.array(cells[ExchangeCell(*point)]["rates"]) for point in points_of(CONFIG)})
     gains = {(rung.name, rung.amount): rung.gain.mean for rung in rate.rungs}
     most = float(CONFIG.traces[-1])

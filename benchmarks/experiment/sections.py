@@ -8,11 +8,12 @@ import numpy as np
 
 from benchmarks.experiment import closed_loop, data_value, diversity, exchange, learnable_worlds, learned
 from benchmarks.experiment.cells import WORK, Cells, Result, work
-from benchmarks.experiment.diversity import MAIN_SIZE, RATES, SEEDS, SIZE_SEEDS, Arm, ArmCell
+from benchmarks.experiment.diversity import MAIN_SIZE, PRIMARY_SEEDS, RATES, SEEDS, SIZE_SEEDS, Arm, ArmCell
 from benchmarks.experiment.ground import BASES, SETTING_SEED, base_of, ground_of
 from benchmarks.experiment.held_out import EACH, STRATA
 from benchmarks.experiment.routing import arms
 from benchmarks.harness import Deadline, Figures, Section
+from train.measure.evaluate import Estimate
 
 
 def _word(stratum: str) -> str:
@@ -21,6 +22,8 @@ def _word(stratum: str) -> str:
 
 _INTERVAL = ("", "_lo95", "_hi95")
 _COMPARED: tuple[Arm, ...] = ("controller", "quantity", "learned", "matched", "random", "evolved")
+_DRAWN: tuple[Arm, ...] = ("coverage", "controller", "quantity", "learned")
+"""Arms that are compared by strata that count as often as they are drawn, too."""
 DIVERSITY_KEYS = (
     "base_act",
     "strata_min_n",
@@ -28,6 +31,7 @@ DIVERSITY_KEYS = (
     *(f"coverage_minus_even{end}" for end in (*_INTERVAL, "_sampled", "_sampled_lo95")),
     "coverage_worst_stratum",
     *(f"coverage_minus_even_{_word(stratum)}" for stratum in STRATA),
+    *(f"{arm}_minus_even_as_drawn{end}" for arm in _DRAWN for end in _INTERVAL),
     "shuffled_hi95",
     *(f"coverage_minus_matched{end}" for end in _INTERVAL),
     *(f"learned_minus_coverage{end}" for end in _INTERVAL),
@@ -72,9 +76,11 @@ def prepare(cells: Cells, deadline: Deadline) -> None:
 def measure_diversity(deadline: Deadline) -> Figures:
     cells = Cells()
     wanted = [*diversity.main_cells(cells, diversity.ARMS), *diversity.size_cells()]
-    if any(cell not in cells for cell in wanted):
+    shares = [diversity.SharesCell(seed) for seed in PRIMARY_SEEDS]
+    if any(cell not in cells for cell in (*wanted, *shares)):
         prepare(cells, deadline)
         work(wanted, diversity.run, cells, deadline, minutes=4)
+        work(shares, diversity.run_shares, cells, deadline, minutes=2)
     if any(cell not in cells for cell in learned.proxies()):
         ground_of(SETTING_SEED).base(SETTING_SEED)
         work(learned.proxies(), learned.run_proxy, cells, deadline, minutes=2)
@@ -106,7 +112,7 @@ def diversity_figures(cells: Cells) -> Figures:
         "base_act": float(np.mean([base[act].mean() for base in bases])),
         "strata_min_n": float(EACH),
         "power_detectable": 2.8 * coverage.standard_error,
-        **_with_interval("coverage_minus_even", coverage),
+        **_with_interval("coverage_minus_even", coverage.estimate),
         "coverage_minus_even_sampled": sampled.estimate.mean,
         "coverage_minus_even_sampled_lo95": sampled.estimate.low,
         "coverage_worst_stratum": min(coverage.by_stratum.values()),
@@ -117,9 +123,11 @@ def diversity_figures(cells: Cells) -> Figures:
         ),
     }
     for arm in _COMPARED:
-        figures |= _with_interval(f"{arm}_minus_even", diversity.worse(cells, arm, "even"))
-    figures |= _with_interval("coverage_minus_matched", diversity.worse(cells, "coverage", "matched"))
-    figures |= _with_interval("learned_minus_coverage", diversity.worse(cells, "learned", "coverage"))
+        figures |= _with_interval(f"{arm}_minus_even", diversity.worse(cells, arm, "even").estimate)
+    for arm in _DRAWN:
+        figures |= _with_interval(f"{arm}_minus_even_as_drawn", diversity.as_drawn(cells, arm, "even"))
+    figures |= _with_interval("coverage_minus_matched", diversity.worse(cells, "coverage", "matched").estimate)
+    figures |= _with_interval("learned_minus_coverage", diversity.worse(cells, "learned", "coverage").estimate)
     for size in diversity.TRAINING_TOKENS:
         for arm in diversity.CURVE_ARMS:
             own = [diversity.success(cells, replace(ArmCell(arm, size, RATES[0], 0), seed=seed)).mean() for seed in SIZE_SEEDS]
@@ -127,6 +135,5 @@ def diversity_figures(cells: Cells) -> Figures:
     return figures
 
 
-def _with_interval(key: str, comparison: diversity.Comparison) -> Figures:
-    estimate = comparison.estimate
+def _with_interval(key: str, estimate: Estimate) -> Figures:
     return {key: estimate.mean, f"{key}_lo95": estimate.low, f"{key}_hi95": estimate.high}

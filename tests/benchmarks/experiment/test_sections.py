@@ -36,6 +36,8 @@ def cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cells:
         made.add(cell, {"losses": [], "mean": 1.0 - cell.shares[SOURCES.index("look-up")]})
     for base in range(BASES):
         add(BaseCell(base), 0.1)
+    for seed in diversity.PRIMARY_SEEDS:
+        made.add(diversity.SharesCell(seed), {"shares": [1 / len(STRATA)] * len(STRATA)})
     for cell in [*diversity.main_cells(made, [*ARMS, "learned"]), *diversity.size_cells()]:
         late = cell.arm == "coverage" and cell.rate == RATES[1]
         add(cell, SUCCESS.get(cell.arm, 0.3) - 0.05 * late)
@@ -52,6 +54,20 @@ def test_every_key_is_measured_and_the_worse_rate_counts(cells: Cells) -> None:
     assert figures["shuffled_hi95"] < 0
     assert 0 < figures["power_detectable"] < 0.05
     assert figures["base_act"] == pytest.approx(0.1, abs=0.05)
+
+
+def test_as_drawn_each_stratum_counts_as_often_as_it_is_drawn(cells: Cells) -> None:
+    """Given an arm that is better at refusals alone, which are drawn seldom, then its gain is the gain there times their share."""
+    refusals = np.repeat(STRATA, EACH) == "refuse: no tool"
+    for seed in diversity.PRIMARY_SEEDS:
+        shares = [0.02 if stratum == "refuse: no tool" else 0.98 / (len(STRATA) - 1) for stratum in STRATA]
+        cells.add(diversity.SharesCell(seed), {"shares": shares})
+        for rate in RATES:
+            cells.add(diversity.arm_cell(cells, "even", rate, seed), {"greedy": pack([False] * TASKS)})
+            cells.add(diversity.arm_cell(cells, "coverage", rate, seed), {"greedy": pack(refusals.tolist())})
+
+    assert diversity.as_drawn(cells, "coverage", "even").mean == pytest.approx(0.02)
+    assert diversity.worse(cells, "coverage", "even").estimate.mean == pytest.approx(1 / len(STRATA))
 
 
 def test_the_learned_shares_follow_the_proxies(cells: Cells) -> None:
