@@ -44,6 +44,7 @@ def draw(cells: Cells, path: Path = PAGE) -> None:
 
     panels: Sequence[tuple[str, Callable[[Any, Cells], None]]] = (
         (f"Success less that of `even`, {MAIN_SIZE} conversations' worth", _arms),
+        ("The same, strata weighted as drawn, worse rate", _as_drawn),
         ("Success by stratum, first learning rate", _strata),
         ("Success by size of the data", _sizes),
         ("Second SFT x RL at 20,000 rollouts", _routing),
@@ -78,6 +79,13 @@ def _arms(axis: Any, cells: Cells) -> None:
     axis.invert_yaxis()
     axis.axvline(0, color="grey", linewidth=0.8)
     axis.legend(frameon=False)
+
+
+def _as_drawn(axis: Any, cells: Cells) -> None:
+    _points(axis, [diversity.as_drawn(cells, arm, "even") for arm in _COMPARED], shift=0, label=None, colour=_COLOURS[0])
+    axis.set_yticks(range(len(_COMPARED)), _COMPARED)
+    axis.invert_yaxis()
+    axis.axvline(0, color="grey", linewidth=0.8)
 
 
 def _points(axis: Any, found: Sequence[Estimate], *, shift: float, label: str | None, colour: str) -> None:
@@ -122,11 +130,12 @@ def _sizes(axis: Any, cells: Cells) -> None:
 
 
 def _routing(axis: Any, cells: Cells) -> None:
-    table = np.array([[routing.mean_over(cells, [(second, rule)], "sampled_mean") for rule in routing.RULES] for second in routing.SECONDS])
-    _heat(axis, table, routing.SECONDS, routing.RULES)
-    others = {f"{second}, {rule}": routing.mean_over(cells, [(second, rule)], "sampled_mean") for second, rule in routing.CONTROLS}
-    axis.set_xlabel("; ".join(f"{name}: {success:.3f}" for name, success in others.items()))
-    axis.set_ylabel("second SFT")
+    arms = (*routing.GRID, *routing.CONTROLS)
+    found = [bootstrap([routing.rates(cells, *arm, seed) for seed in routing.SEEDS]) for arm in arms]
+    _points(axis, found, shift=0, label=None, colour=_COLOURS[0])
+    axis.set_yticks(range(len(arms)), [", ".join(arm) for arm in arms])
+    axis.invert_yaxis()
+    axis.set_xlabel("success; named by second SFT, then RL")
 
 
 def _exchange(axis: Any, cells: Cells) -> None:
@@ -142,6 +151,8 @@ def _exchange(axis: Any, cells: Cells) -> None:
     axis.axhline(success[RL].mean, color=_COLOURS[1], label=f"RL, {64 * config.steps:,} rollouts")
     axis.axhspan(success[RL].low, success[RL].high, color=_COLOURS[1], alpha=0.15, linewidth=0)
     axis.set_xscale("symlog", linthresh=100)
+    axis.set_xticks(counts, map(str, counts), rotation=30)
+    axis.set_xlim(0, 1.1 * counts[-1])
     axis.set_xlabel("further expert traces")
     axis.set_ylim(bottom=0)
     axis.legend(frameon=False)

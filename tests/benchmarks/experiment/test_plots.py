@@ -19,6 +19,6 @@ def test_a_panel_shows_its_cells_and_the_others_say_that_they_have_none(tmp_path
         draw(cells, tmp_path / name)
 
     page = (tmp_path / "once.svg").read_text()
-    assert page.count("not measured yet") == 6
+    assert page.count("not measured yet") == 7
     assert "further expert traces" in page
     assert page == (tmp_path / "again.svg").read_text()
