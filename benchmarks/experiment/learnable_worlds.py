@@ -50,7 +50,7 @@ def run(cell: LearnCell) -> Result:
         "control_gain": list(asdict(learned.control_gain).values()),
         "curve": list(learned.curve),
         "reasons": dict(Counter(one.reason for one in learned.intents)),
-        "stuck": {one.intent: one.reason for one in learned.intents if one.reason not in ("moved", "mastered")},
+        "stuck": {one.intent: one.reason for one in learned.intents if one.reason not in ("moved", "mastered", "unmeasured")},
         "minutes": learned.cpu_s / 60,
     }
 
@@ -71,5 +71,5 @@ def figures(cells: Cells) -> Figures:
         "worlds_learnable_share_library": float(np.mean([one["climbs"] for one in of_library])),
         "learn_minutes_median": float(np.median([one["minutes"] for one in every])),
         "learn_controls_risen": float(np.mean([one["control_gain"][1] > 0 for one in every])),
-        "intents_moved_share": (reasons["moved"] + reasons["mastered"]) / sum(reasons.values()),
+        "intents_moved_share": (reasons["moved"] + reasons["mastered"]) / (sum(reasons.values()) - reasons["unmeasured"]),
     }

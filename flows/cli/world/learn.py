@@ -20,7 +20,9 @@ Worlds = Annotated[list[str], typer.Argument(metavar="NAME|FILE...", help="World
 Steps = Annotated[int, typer.Option("--steps", metavar="N", min=10, help="RL steps of 8 tasks and 8 rollouts.")]
 Experts = Annotated[int, typer.Option("--experts", metavar="N", min=10, help="Expert conversations that the policy learns from first.")]
 Positions = Annotated[int, typer.Option("--positions", metavar="N", min=64, help="Longest conversation in tokens.")]
-Control = Annotated[bool, typer.Option("--control/--no-control", help="Whether the same RL is run with shuffled rewards.")]
+Control = Annotated[
+    bool, typer.Option("--control/--no-control", help="Whether RL is run with shuffled rewards, too, for a third of the steps.")
+]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of weights, tasks and rollouts.")]
 
 
@@ -36,7 +38,7 @@ def learn(
 ) -> None:
     """Train a tiny policy in a world for two minutes, and say whether its success climbs: SFT on experts, then RL on fresh tasks.
 
-    The same RL with shuffled rewards must stay flat. Intents that do not move are listed with the reason: requests with unknown words,
+    RL with shuffled rewards must not rise. Intents that do not move are listed with the reason: requests with unknown words,
     requests that do not say all that the calls need, tasks that cannot be drawn, or no success to learn from.
 
     Examples:
@@ -90,7 +92,7 @@ def _intent_table(learned: Learned) -> Table:
             "held out": f"{one.tasks}",
             "before RL": f"{one.before:.2f}" if one.tasks else "",
             "after": f"{one.after:.2f}" if one.tasks else "",
-            "": REASONS[one.reason],
+            "reason": REASONS[one.reason],
         }
         for one in sorted(learned.intents, key=lambda one: (order.index(one.reason), one.intent))
     ]
@@ -100,12 +102,13 @@ def _intent_table(learned: Learned) -> Table:
 def _verdict(learned: Learned) -> list[str]:
     gain = learned.gain
     verdict = "can be learned" if learned.climbs else "was not learned"
+    measured = [one for one in learned.intents if one.reason != "unmeasured"]
     lines = [
         f"{learned.world} {verdict}: success {learned.before:.2f} after SFT, {learned.after:.2f} after RL "
         f"({gain.mean:+.2f}, 95 %: {gain.low:+.2f} to {gain.high:+.2f}).",
         f"on fresh tasks, by 10 steps: {' '.join(f'{point:.2f}' for point in learned.curve)}"
         + (" (still rising)" if learned.is_rising else " (no longer rising)"),
-        f"{learned.moved_share:.0%} of {len(learned.intents)} intents moved or were mastered; {learned.cpu_s:.0f} CPU seconds",
+        f"{learned.moved_share:.0%} of {len(measured)} intents that were measured moved or were mastered; {learned.cpu_s:.0f} CPU seconds",
     ]
     if learned.control_gain is not None:
         control = learned.control_gain

@@ -10,7 +10,7 @@ import pytest
 
 from synth.worlds import WORLDS
 from train.measure.evaluate import Estimate
-from train.proxy.learnable import REASONS, LearnConfig, Learned, _is_rising, explain, learn_world
+from train.proxy.learnable import LearnConfig, Learned, _is_rising, explain, learn_world
 from train.proxy.world_study import WorldStudy
 
 SMALL = LearnConfig(frames=30, experts=24, sft_tokens=5_000, steps=2, control_steps=1, held_out=16)
@@ -53,21 +53,33 @@ def test_reasons_follow_from_what_was_seen(monkeypatch: pytest.MonkeyPatch) -> N
 
     def reason(before: float, after: float, *, read: bool = True, succeeded: int = 0) -> str:
         rates = [np.full(len(study.held_out), rate) for rate in (before, after)]
-        if not read:
-            monkeypatch.setattr(study, "experts", [task for task in study.experts if task.intent != intent][:1])
+        monkeypatch.setattr(study, "experts", study.held_out if read else [one for one in study.held_out if one.intent != intent][:1])
         rows = {one.intent: one for one in explain(study, *rates, Counter({intent: succeeded}))}
         return rows[intent].reason
 
     assert own
     assert reason(0.95, 0.95) == "mastered"
     assert reason(0.2, 0.4) == "moved"
-    assert reason(0.2, 0.2, succeeded=3) in ("slow", "unreadable")
+    assert reason(0.2, 0.2, succeeded=3) == "slow"
+    assert reason(0.0, 0.0) == "never succeeded"
     assert reason(0.0, 0.0, read=False) == "unreadable"
     monkeypatch.setattr(study, "sources", study.sources[:1])
     undrawn = set(WORLDS["hotel"].intents) - {source.frame.intent for source in study.sources}
     zeros = np.zeros(len(study.held_out))
     monkeypatch.setattr("train.proxy.learnable.why_not_drawn", lambda world, intent, **_: "undetermined" if "book" in intent else "misfit")
-    told = {one.intent: one.reason for one in explain(study, zeros, zeros, Counter()) if one.intent in undrawn}
-    assert told
-    assert all(reason == ("ambiguous" if "book" in name else "unsolvable") for name, reason in told.items())
-    assert set(REASONS) >= {one.reason for one in explain(study, zeros, zeros, Counter())}
+    reasons = {one.intent: one.reason for one in explain(study, zeros, zeros, Counter()) if one.intent in undrawn}
+    assert reasons
+    assert all(reason == ("ambiguous" if "book" in name else "unsolvable") for name, reason in reasons.items())
+
+
+def test_an_intent_without_a_held_out_task_is_unmeasured_and_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = WorldStudy(WORLDS["hotel"], SMALL)
+    intent = study.held_out[0].intent
+    monkeypatch.setattr(study, "held_out", [task for task in study.held_out if task.intent != intent])
+    ones = np.ones(len(study.held_out))
+
+    rows = explain(study, ones, ones, Counter())
+
+    assert {one.intent: one.reason for one in rows}[intent] == "unmeasured"
+    drawn = {source.frame.intent for source in study.sources}
+    assert replace(CLIMBED, intents=tuple(one for one in rows if one.intent in drawn)).moved_share == 1
