@@ -33,6 +33,10 @@ PROCESSES = 2
 Result = dict[str, Any]
 
 
+class MissingCell(KeyError):
+    """No result is kept of a specification."""
+
+
 class Cells:
     """The kept results, by the key of their specification."""
 
@@ -44,8 +48,11 @@ class Cells:
         return key_of(spec) in self._results
 
     def __getitem__(self, spec: object) -> Result:
-        found: Result = self._results[key_of(spec)]
-        return found
+        try:
+            result: Result = self._results[key_of(spec)]
+        except KeyError:
+            raise MissingCell(f"no result of {spec} is kept: run `make bench evidence`") from None
+        return result
 
     def add(self, spec: Any, result: Result) -> None:
         self._results[key_of(spec)] = result

@@ -1,4 +1,4 @@
-"""E5: does synthesis that looks at what the policy fails make a better policy than synthesis that does not, for the same teacher's tokens?
+"""Does synthesis that looks at what the policy fails make a better policy than synthesis that does not, for the same teacher's tokens?
 
 A seed begins with `ROUND_SIZE` conversations' worth of data, chosen by coverage. Two further rounds add as much each, from the same pool:
 

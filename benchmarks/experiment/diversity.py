@@ -1,4 +1,4 @@
-"""E1: does the way in which conversations are chosen matter, at equal tokens of data, the same teacher and equal tokens of training?
+"""Does the way in which conversations are chosen matter, at equal tokens of data, the same teacher and equal tokens of training?
 
 Arms differ in how their conversations were chosen. Every arm trains the same base policy of a seed, and is measured on the same held-out
 conversations of domains that no arm has seen (`held_out.py`). Each comparison is made at two learning rates, and counts by the worse.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
-from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -62,7 +61,7 @@ RATES = (2e-3, 4e-3)
 
 @dataclass(frozen=True)
 class ArmCell:
-    """A training of E1.
+    """A training of an arm.
 
     size: conversations' worth of data. rate: peak learning rate. weights: of coverage. shares: of the arm `learned`.
     """
@@ -77,7 +76,7 @@ class ArmCell:
 
 @dataclass(frozen=True)
 class SharesCell:
-    """How often each stratum is drawn: its share of the arm even's conversations, those of no stratum left out."""
+    """How often the arm even draws each stratum, as shares of its conversations of one stratum; `unmeasured`: the share of all others."""
 
     seed: int
 
@@ -89,7 +88,7 @@ def run_shares(cell: SharesCell) -> Result:
     chosen = _within(range(len(pool)), [example.tokens for example in examples], UNIT_TOKENS * MAIN_SIZE)
     found = [stratum_of(pool[at].blueprint) for at in chosen]
     counts = np.array([found.count(stratum) for stratum in STRATA])
-    return {"shares": (counts / counts.sum()).tolist()}
+    return {"shares": (counts / counts.sum()).tolist(), "unmeasured": found.count(None) / len(found)}
 
 
 def run(cell: ArmCell) -> Result:
@@ -209,16 +208,25 @@ def difference(cells: Cells, of: ArmCell, to: ArmCell, seeds: Sequence[int], dec
     """`of` less `to`; the seeds of the two cells are replaced by `seeds`."""
     pairs = [(success(cells, replace(of, seed=seed), decoding), success(cells, replace(to, seed=seed), decoding)) for seed in seeds]
     differences = [one - other for one, other in pairs]
-    strata = strata_of(seeds[0])
-    mean = np.mean(differences, axis=0)
-    return Comparison(bootstrap(differences), {stratum: float(mean[strata == stratum].mean()) for stratum in STRATA})
+    by_stratum = np.mean(differences, axis=0).reshape(len(STRATA), EACH).mean(axis=1)
+    return Comparison(bootstrap(differences), dict(zip(STRATA, by_stratum.tolist(), strict=True)))
+
+
+def by_rate(cells: Cells, arm: Arm, other: Arm, decoding: str = "greedy") -> list[Comparison]:
+    """The comparison of two arms at the main size, at both learning rates, the one at which it is lower first."""
+    pairs = [(arm_cell(cells, arm, rate, 0), arm_cell(cells, other, rate, 0)) for rate in RATES]
+    found = [difference(cells, *pair, seeds_of(arm, other), decoding) for pair in pairs]
+    return sorted(found, key=lambda one: one.estimate.mean)
 
 
 def worse(cells: Cells, arm: Arm, other: Arm, decoding: str = "greedy") -> Comparison:
-    """The comparison of two arms at the main size, at the learning rate at which it is lower."""
-    pairs = [(arm_cell(cells, arm, rate, 0), arm_cell(cells, other, rate, 0)) for rate in RATES]
-    found = [difference(cells, *pair, seeds_of(arm, other), decoding) for pair in pairs]
-    return min(found, key=lambda one: one.estimate.mean)
+    """The lower of both: what is said of an arm that gains."""
+    return by_rate(cells, arm, other, decoding)[0]
+
+
+def better(cells: Cells, arm: Arm, other: Arm) -> Comparison:
+    """The higher of both: what is said of an arm that does not gain."""
+    return by_rate(cells, arm, other)[-1]
 
 
 def as_drawn(cells: Cells, arm: Arm, other: Arm) -> Estimate:
@@ -240,8 +248,3 @@ def difference_to_base(cells: Cells, cell: ArmCell, bases: Sequence[Any]) -> Est
 def success(cells: Cells, cell: Any, decoding: str = "greedy") -> Floats:
     """Success by held-out task, 0 or 1. All strata have as many tasks, so the mean is that over strata."""
     return unpack(cells[cell][decoding], len(STRATA) * EACH)
-
-
-@lru_cache(maxsize=2)
-def strata_of(seed: int) -> NDArray[np.str_]:
-    return np.array([one.stratum for one in ground_of(seed).held_out])

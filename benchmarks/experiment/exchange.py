@@ -1,4 +1,4 @@
-"""E4: how many expert traces are worth as much as RL with 18,000 rollouts? As `headrace price` measures it, with larger numbers."""
+"""How many expert traces are worth as much as RL with 17,920 rollouts? As `headrace price` measures it, with larger numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.experiment.cells import Cells, Result, work
 from benchmarks.harness import Deadline, Figures
-from train.proxy.exchange_rate import ExchangeConfig, points_of, summarise, train_point
+from train.proxy.exchange_rate import ExchangeConfig, ExchangeRate, points_of, summarise, train_point
 
 WORLD = "retail"
 CONFIG = ExchangeConfig(
@@ -18,7 +18,7 @@ TRACE_PRICES = (1, 10, 100, 1_000)
 """Prices of a trace, in rollouts."""
 KEYS = (
     *(f"rl_price_traces{end}" for end in ("", "_lo95", "_hi95")),
-    "rl_break_even_price",
+    *(f"rl_break_even_price{end}" for end in ("", "_lo95", "_hi95")),
     "rl_gain",
     "no_traces_success",
     *(f"traces_gain_{count}" for count in CONFIG.traces[1:]),
@@ -45,19 +45,30 @@ def measure(deadline: Deadline) -> Figures:
     return figures(cells)
 
 
+def measured_rate(cells: Cells) -> ExchangeRate:
+    return summarise(CONFIG, {point: np.array(cells[ExchangeCell(*point)]["rates"]) for point in points_of(CONFIG)})
+
+
 def figures(cells: Cells) -> Figures:
     """`rl_break_even_price`: rollouts that bring as much as a trace. `rl_is_cheaper_at_P`: 1 if RL's gain costs less than that of as many
     traces where a trace costs P rollouts, else 0."""
-    rate = summarise(CONFIG, {point: np.array(cells[ExchangeCell(*point)]["rates"]) for point in points_of(CONFIG)})
+    rate = measured_rate(cells)
     gains = {(rung.name, rung.amount): rung.gain.mean for rung in rate.rungs}
     most = float(CONFIG.traces[-1])
     return {
         "rl_price_traces": min(rate.traces, most),
         "rl_price_traces_lo95": min(rate.low, most),
         "rl_price_traces_hi95": min(rate.high, most),
-        "rl_break_even_price": min(rate.break_even(), float(rate.rollouts)),
-        "no_traces_success": next(rung.success for rung in rate.rungs if rung.amount == 0),
+        "rl_break_even_price": _price(rate, rate.traces),
+        "rl_break_even_price_lo95": _price(rate, rate.high),
+        "rl_break_even_price_hi95": _price(rate, rate.low),
+        "no_traces_success": next(rung.success.mean for rung in rate.rungs if rung.amount == 0),
         "rl_gain": gains["RL", rate.rollouts],
         **{f"traces_gain_{count}": gains["traces", count] for count in CONFIG.traces[1:]},
         **{f"rl_is_cheaper_at_{price}": float(rate.traces > 0 and price > rate.break_even()) for price in TRACE_PRICES},
     }
+
+
+def _price(rate: ExchangeRate, traces: float) -> float:
+    """Rollouts for a trace, if RL is worth so many traces: between those of the whole curve and all of RL's."""
+    return rate.rollouts / min(max(traces, 1.0), float(CONFIG.traces[-1]))

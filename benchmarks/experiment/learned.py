@@ -1,9 +1,10 @@
-"""The arm `learned`: shares of kinds of conversation, learned from proxies on other domains (E2 applied to E1).
+"""The arm `learned`: shares of kinds of conversation, learned from proxies on other domains.
 
-Sources are the strata of the held-out set and `mixed`, for conversations of none or several. Each proxy starts from the base policy of a
-setting seed and trains on a random mixture; its loss on the held-out experts of the setting domains, mean over strata, is regressed on
-the shares (`train/proxy/mixtures.py`). The arm draws the mean of the random mixtures that are predicted best, as RegMix does (Liu et al.
-2024, arXiv 2407.01492): the very best one would lie outside what the proxies have seen.
+As `headrace value` does it, applied to kinds: sources are the strata of the held-out set and `mixed`, for conversations of none or
+several. Each proxy starts from the base policy of a setting seed and trains on a random mixture; its loss on the held-out experts of the
+setting domains, mean over strata, is regressed on the shares (`train/proxy/mixtures.py`). The arm draws the mean of the random mixtures
+that are predicted best, as RegMix does (Liu et al. 2024, arXiv 2407.01492): the very best one would lie outside what the proxies have
+seen.
 """
 
 from __future__ import annotations

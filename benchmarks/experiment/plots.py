@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.experiment import closed_loop, diversity, exchange, learnable_worlds
-from benchmarks.experiment.cells import Cells
+from benchmarks.experiment.cells import Cells, MissingCell
 from benchmarks.experiment.diversity import ARMS, CURVE_ARMS, MAIN_SIZE, RATES, SIZE_SEEDS, TRAINING_TOKENS, Arm, ArmCell, arm_cell
 from benchmarks.experiment.held_out import EACH, STRATA
 from benchmarks.experiment.routing import arms as routing
 from benchmarks.harness import ROOT
 from train.measure.evaluate import Estimate, bootstrap
-from train.proxy.exchange_rate import RL, points_of
 
 PAGE = ROOT / "benchmarks" / "results" / "evidence.svg"
 _COLOURS = ("#3b82c4", "#d9822b", "#3d9970", "#a05fb5", "#c94f4f", "#8a7a3c")
@@ -47,22 +46,20 @@ def draw(cells: Cells, path: Path = PAGE) -> None:
         ("The same, strata weighted as drawn, worse rate", _as_drawn),
         ("Success by stratum, first learning rate", _strata),
         ("Success by size of the data", _sizes),
-        ("Second SFT x RL at 20,000 rollouts", _routing),
+        (f"Second SFT x RL at {routing.BUDGET:,} rollouts", _routing),
         ("What is RL worth in expert traces?", _exchange),
         ("Two further rounds: closed loop less open, less other", _loop),
-        ("Gain of RL in 100 generated worlds", _worlds),
+        (f"Gain of RL in {learnable_worlds.GENERATED} generated worlds", _worlds),
     )
     figure, axes = plt.subplots(4, 2, figsize=(11, 14), layout="constrained")
-    for axis, (title, fill) in zip(axes.flat, panels, strict=False):
+    for axis, (title, fill) in zip(axes.flat, panels, strict=True):
         axis.set_title(title, loc="left", fontweight="bold")
         try:
             fill(axis, cells)
-        except KeyError:
+        except MissingCell:
             axis.clear()
             axis.set_title(title, loc="left", fontweight="bold")
             axis.text(0.5, 0.5, "not measured yet", ha="center", va="center", transform=axis.transAxes)
-    for axis in axes.flat[len(panels) :]:
-        axis.axis("off")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
@@ -140,16 +137,13 @@ def _routing(axis: Any, cells: Cells) -> None:
 
 def _exchange(axis: Any, cells: Cells) -> None:
     config = exchange.CONFIG
-    success = {
-        count: bootstrap([np.array(cells[exchange.ExchangeCell(seed, count)]["rates"]) for seed in range(config.seeds)])
-        for count in dict.fromkeys(count for _, count in points_of(config))
-    }
+    rate = exchange.measured_rate(cells)
+    *curve, rl = (rung.success for rung in rate.rungs)
     counts = list(config.traces)
-    found = [success[count] for count in counts]
-    axis.plot(counts, [one.mean for one in found], "o-", color=_COLOURS[0], label="imitation of further traces", markersize=4)
-    axis.fill_between(counts, [one.low for one in found], [one.high for one in found], color=_COLOURS[0], alpha=0.15, linewidth=0)
-    axis.axhline(success[RL].mean, color=_COLOURS[1], label=f"RL, {64 * config.steps:,} rollouts")
-    axis.axhspan(success[RL].low, success[RL].high, color=_COLOURS[1], alpha=0.15, linewidth=0)
+    axis.plot(counts, [one.mean for one in curve], "o-", color=_COLOURS[0], label="imitation of further traces", markersize=4)
+    axis.fill_between(counts, [one.low for one in curve], [one.high for one in curve], color=_COLOURS[0], alpha=0.15, linewidth=0)
+    axis.axhline(rl.mean, color=_COLOURS[1], label=f"RL, {rate.rollouts:,} rollouts")
+    axis.axhspan(rl.low, rl.high, color=_COLOURS[1], alpha=0.15, linewidth=0)
     axis.set_xscale("symlog", linthresh=100)
     axis.set_xticks(counts, map(str, counts), rotation=30)
     axis.set_xlim(0, 1.1 * counts[-1])

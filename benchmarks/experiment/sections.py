@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,6 +22,7 @@ def _word(stratum: str) -> str:
 
 _INTERVAL = ("", "_lo95", "_hi95")
 _COMPARED: tuple[Arm, ...] = ("controller", "quantity", "learned", "matched", "random", "evolved")
+_COUNTED: tuple[Arm, ...] = ("even", "coverage", "learned", "quantity")
 _DRAWN: tuple[Arm, ...] = ("coverage", "controller", "quantity", "learned")
 """Arms that are compared by strata that count as often as they are drawn, too."""
 DIVERSITY_KEYS = (
@@ -33,9 +34,11 @@ DIVERSITY_KEYS = (
     *(f"coverage_minus_even_{_word(stratum)}" for stratum in STRATA),
     *(f"{arm}_minus_even_as_drawn{end}" for arm in _DRAWN for end in _INTERVAL),
     "shuffled_hi95",
-    *(f"coverage_minus_matched{end}" for end in _INTERVAL),
-    *(f"learned_minus_coverage{end}" for end in _INTERVAL),
-    *(f"{arm}_minus_even{end}" for arm in _COMPARED for end in _INTERVAL),
+    *(f"coverage_minus_{arm}{end}" for arm in ("matched", "quantity") for end in _INTERVAL),
+    *(f"learned_minus_coverage{rate}{end}" for rate in ("", "_better") for end in _INTERVAL),
+    *(f"{arm}_minus_even{rate}{end}" for arm in _COMPARED for rate in ("", "_better") for end in _INTERVAL),
+    "even_unmeasured",
+    *(f"conversations_{arm}" for arm in _COUNTED),
     *(f"{arm}_{size}" for size in diversity.TRAINING_TOKENS for arm in diversity.CURVE_ARMS),
 )
 
@@ -104,7 +107,7 @@ def measure_loops(deadline: Deadline) -> Figures:
 
 
 def diversity_figures(cells: Cells) -> Figures:
-    """The figures of E1 from its cells."""
+    """The figures of the section diversity from its cells."""
     act = np.repeat(STRATA, EACH) == "act"
     bases = [diversity.success(cells, BaseCell(base)) for base in range(BASES)]
     coverage, sampled = diversity.worse(cells, "coverage", "even"), diversity.worse(cells, "coverage", "even", "sampled")
@@ -124,14 +127,21 @@ def diversity_figures(cells: Cells) -> Figures:
     }
     for arm in _COMPARED:
         figures |= _with_interval(f"{arm}_minus_even", diversity.worse(cells, arm, "even").estimate)
+        figures |= _with_interval(f"{arm}_minus_even_better", diversity.better(cells, arm, "even").estimate)
     for arm in _DRAWN:
         figures |= _with_interval(f"{arm}_minus_even_as_drawn", diversity.as_drawn(cells, arm, "even"))
-    figures |= _with_interval("coverage_minus_matched", diversity.worse(cells, "coverage", "matched").estimate)
+    for arm in ("matched", "quantity"):
+        figures |= _with_interval(f"coverage_minus_{arm}", diversity.worse(cells, "coverage", arm).estimate)
     figures |= _with_interval("learned_minus_coverage", diversity.worse(cells, "learned", "coverage").estimate)
+    figures |= _with_interval("learned_minus_coverage_better", diversity.better(cells, "learned", "coverage").estimate)
+    figures["even_unmeasured"] = float(np.mean([cells[diversity.SharesCell(seed)]["unmeasured"] for seed in PRIMARY_SEEDS]))
+    for arm in _COUNTED:
+        trained = [cells[diversity.arm_cell(cells, arm, RATES[0], seed)] for seed in SEEDS]
+        figures[f"conversations_{arm}"] = float(np.mean([one["conversations"] for one in trained]))
     for size in diversity.TRAINING_TOKENS:
         for arm in diversity.CURVE_ARMS:
-            own = [diversity.success(cells, replace(ArmCell(arm, size, RATES[0], 0), seed=seed)).mean() for seed in SIZE_SEEDS]
-            figures[f"{arm}_{size}"] = float(np.mean(own))
+            rates = [diversity.success(cells, ArmCell(arm, size, RATES[0], seed)).mean() for seed in SIZE_SEEDS]
+            figures[f"{arm}_{size}"] = float(np.mean(rates))
     return figures
 
 

@@ -27,7 +27,7 @@ from storage.journal import Journal
 from storage.records import content_id
 from synth.worlds import WORLDS, WorldName
 from train.child_process import start_worker
-from train.measure.evaluate import Estimate, bootstrap
+from train.measure.evaluate import Estimate
 from train.proxy.mixtures import Floats
 from train.proxy.world_study import StudyConfig, WorldStudy
 
@@ -56,11 +56,11 @@ class ExchangeConfig(StudyConfig):
 
 @dataclass(frozen=True)
 class Rung:
-    """Something to buy: `amount` traces, or as many rollouts of RL. success: mean; gain: over no further traces."""
+    """Something to buy: `amount` traces, or rollouts of RL. gain: over imitation of the first experts alone, with as many tokens."""
 
     name: str
     amount: int
-    success: float
+    success: Estimate
     gain: Estimate
 
 
@@ -154,22 +154,32 @@ def _measured(world: str, config: ExchangeConfig, points: Sequence[Point], proce
 
 
 def summarise(config: ExchangeConfig, success: Mapping[Point, Floats]) -> ExchangeRate:
-    """The rate from the success by held-out task of every point; a seed's points have the same tasks."""
-    tasks = min(len(rates) for rates in success.values())
-    values = {count: np.stack([success[seed, count][:tasks] for seed in range(config.seeds)]) for count in (RL, *config.traces)}
-    rng, drawn = np.random.default_rng(0), list[float]()
-    for _ in range(_RESAMPLES):
-        seeds, chosen = rng.integers(config.seeds, size=config.seeds), rng.integers(tasks, size=tasks)
-        means = {count: float(rates[np.ix_(seeds, chosen)].mean()) for count, rates in values.items()}
-        drawn.append(crossing(config.traces, [means[count] for count in config.traces], means[RL]))
-    low, high = np.quantile(drawn, (0.025, 0.975), method="nearest")
+    """The rate from the success by held-out task of every point. A seed's points have the same tasks, and seeds have others, so intervals
+    resample seeds, and within each its tasks."""
+    counts, rng = (*config.traces, RL), np.random.default_rng(0)
+    by_seed = [np.stack([success[seed, count] for count in counts]) for seed in range(config.seeds)]
+    means = np.mean([rates.mean(axis=1) for rates in by_seed], axis=0)
+    resampled = np.empty((_RESAMPLES, len(counts)))
+    for at in range(_RESAMPLES):
+        drawn = [by_seed[seed] for seed in rng.integers(config.seeds, size=config.seeds)]
+        resampled[at] = np.mean([rates[:, rng.integers(rates.shape[1], size=rates.shape[1])].mean(axis=1) for rates in drawn], axis=0)
     rungs = [
-        Rung("RL" if count == RL else "traces", config.steps * ROLLOUTS_A_STEP if count == RL else count, float(values[count].mean()), gain)
-        for count in (*config.traces, RL)
-        for gain in (bootstrap(list(values[count] - values[0])),)
+        Rung(
+            "RL" if count == RL else "traces",
+            config.steps * ROLLOUTS_A_STEP if count == RL else count,
+            _estimate(means[at], resampled[:, at]),
+            _estimate(means[at] - means[0], resampled[:, at] - resampled[:, 0]),
+        )
+        for at, count in enumerate(counts)
     ]
-    middle = crossing(config.traces, [float(values[count].mean()) for count in config.traces], float(values[RL].mean()))
-    return ExchangeRate(middle, float(low), float(high), tuple(rungs), config.steps * ROLLOUTS_A_STEP)
+    rate, *rates = (crossing(config.traces, point[:-1].tolist(), float(point[-1])) for point in (means, *resampled))
+    low, high = np.quantile(rates, (0.025, 0.975), method="nearest")
+    return ExchangeRate(rate, float(low), float(high), tuple(rungs), config.steps * ROLLOUTS_A_STEP)
+
+
+def _estimate(mean: float, resampled: Floats) -> Estimate:
+    low, high = np.quantile(resampled, (0.025, 0.975))
+    return Estimate(float(mean), float(low), float(high))
 
 
 def crossing(counts: Sequence[int], success: Sequence[float], level: float) -> float:

@@ -30,13 +30,16 @@ from storage.files import replace_atomically
 from storage.journal import Journal
 from storage.records import Language, content_id
 from storage.store import Store
+from synth.run.steering.source_weights import SourceKind
 from train.child_process import start_worker
 from train.data.seed_split import rough_tokens
 from train.proxy.mixtures import Floats, Gain, draw_data, draw_mixtures, fit_ridge, gains, weights
-from train.proxy.sources import HeldOutConversation, LabelledConversation, SourceKind, read_held_out, read_sources, totals
+from train.proxy.sources import HeldOutConversation, LabelledConversation, read_held_out, read_sources, totals
 
 VERSION = 2
 SECONDS_PER_RUN_START = 8.0
+TRUSTED_RANK = 0.6
+"""Correlation of predicted and realised losses below which the weights of all sources are 1."""
 TOKENS_PER_S = 12_000
 """About what one core reads in training, for the plan."""
 
@@ -53,7 +56,7 @@ class ValueConfig(BaseModel):
     data_tokens: int = Field(100_000, ge=5_000, description="Tokens of data of a run.")
     train_tokens: int = Field(300_000, ge=10_000, description="Tokens that a run reads, repetitions counted.")
     held_out: int = Field(300, ge=20, description="Most held-out tasks that are measured on.")
-    seed: int = Field(0, description="Seed of the mixtures, the weights and the order.")
+    seed: int = Field(0, ge=0, description="Seed of the mixtures, the weights and the order.")
     processes: int = Field(2, ge=1, description="Proxies at the same time, one thread each.")
 
 
@@ -210,6 +213,7 @@ class _Study:
         mean = {kind: values @ counts / counts.sum() for kind, values in losses.items()}
         found = gains(names, shares["mixture"], mean["mixture"], own, budget)
         predicted = fit_ridge(shares["mixture"], mean["mixture"]).predict(shares["check"])
+        rank = float(spearmanr(predicted, mean["check"]).statistic)
         rises = mean["without"] - mean["whole"][0]
         return Value(
             by=self.config.by,
@@ -219,10 +223,10 @@ class _Study:
                 stratum: gains(names, shares["mixture"], losses["mixture"][:, at], own, budget) for at, stratum in enumerate(self.strata)
             },
             left_out=[LeftOut(run.name, float(rise)) for run, rise in zip(runs["without"], rises, strict=True)],
-            rank=float(spearmanr(predicted, mean["check"]).statistic),
+            rank=rank,
             predicted=predicted.tolist(),
             realised=mean["check"].tolist(),
-            weights=weights(found),
+            weights=weights(found) if rank >= TRUSTED_RANK else dict.fromkeys(names, 1.0),
             minutes=sum(kept[run_key(run)]["seconds"] for run in self.runs) / self.config.processes / 60,
         )
 

@@ -1,9 +1,8 @@
 """The data of a store by source, and held-out conversations to measure on: what proxies train on, and by what they are compared.
 
 A source is what the conversations of one label share: a world, a cluster of tools, a family of reasoning modes, an origin (synthesised or a
-task's expert), a teacher, or the day on which their blueprints were
-committed. Small sources are one, `other`. The held-out conversations are the
-expert solutions of the store's held-out tasks, in strata by what a solution does.
+task's expert), a teacher, or the day on which their blueprints were committed. Small sources are one, `other` (by mode, with the family of
+that name). The held-out conversations are the expert solutions of the store's held-out tasks, in strata by what a solution does.
 """
 
 from __future__ import annotations
@@ -12,21 +11,20 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from storage.errors import BadInput
 from storage.records import CODE_TOOL, Language, Message, Task
 from storage.store import Store
 from synth.blueprints.cell import mode_family
 from synth.conversations.expert import expert_trajectory
+from synth.run.steering.source_weights import OTHER, SourceKind
 from synth.worlds import WORLDS
 from train.measure.evaluate import task_kind
 
-SourceKind = Literal["world", "cluster", "mode", "origin", "teacher", "day"]
-OTHER = "other"
 _MOST_SOURCES = 12
 _LEAST_SHARE = 0.02
-"""Share of all tokens below which a source is part of `other`."""
+"""Share of the conversations' characters below which a source is part of `other`."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""E3: is it worth knowing what a policy is certain of? Second SFT x RL, every rollout charged.
+"""Is it worth knowing what a policy is certain of? Second SFT x RL, every rollout charged.
 
 All arms of a seed start from one seed SFT and may spend `BUDGET` rollouts; RL ends with the step that reaches it. What an arm spends before
 RL (the probe, or the draws that gave it traces) it has not for RL. RL draws groups in two stages: three rollouts, and five more where these

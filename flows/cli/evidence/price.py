@@ -64,9 +64,9 @@ def price(
             print_text("nothing was done", style="dim")
             return
         with show_on_console(out):
-            found = exchange_rate(world, config, kept, processes=processes, progress=report)
-        print_table(_rung_table(found, trace, rollout), out)
-        for line in _verdict(found, trace, rollout):
+            rate = exchange_rate(world, config, kept, processes=processes, progress=report)
+        print_table(_rung_table(rate, trace, rollout), out)
+        for line in _verdict(rate, trace, rollout):
             print_text(line)
 
 
@@ -94,34 +94,34 @@ def _config(world: str, traces: str, steps: int, seeds: int) -> ExchangeConfig:
         raise BadInput(f"{where}{first['msg'].removeprefix('Value error, ')}") from None
 
 
-def _rung_table(found: ExchangeRate, trace: float, rollout: float) -> Table:
+def _rung_table(rate: ExchangeRate, trace: float, rollout: float) -> Table:
     from flows.summaries.summary_tables import Table
 
     rows = [
         {
             "rung": f"RL, {rung.amount:,} rollouts" if rung.name == "RL" else f"{rung.amount:,} further traces",
             "price": f"{cost:,.2f}",
-            "success": f"{rung.success:.3f}",
+            "success": f"{rung.success.mean:.3f}",
             "gain": f"{rung.gain.mean:+.3f}",
             "95 %": f"{rung.gain.low:+.3f} to {rung.gain.high:+.3f}",
             "gain for 1 of money": f"{each:+.4f}",
         }
-        for rung, cost, each in found.per_money(trace, rollout)
+        for rung, cost, each in rate.per_money(trace, rollout)
     ]
-    return Table("price", "Rungs, the best for its price first; gain over the same training without further traces", rows)
+    return Table("price", "Rungs, the best for its price first; gain over imitation without further traces", rows)
 
 
-def _verdict(found: ExchangeRate, trace: float, rollout: float) -> list[str]:
-    best, cost, each = found.per_money(trace, rollout)[0]
+def _verdict(rate: ExchangeRate, trace: float, rollout: float) -> list[str]:
+    best, cost, each = rate.per_money(trace, rollout)[0]
     name = f"RL ({best.amount:,} rollouts)" if best.name == "RL" else f"{best.amount:,} further traces"
-    lines = [f"RL's {found.rollouts:,} rollouts are worth {_traces(found.traces)} (95 %: {_traces(found.low)} to {_traces(found.high)})."]
-    if found.traces > 0:
-        less = ", or perhaps fewer" if found.traces == float("inf") else ""
-        lines.append(f"Where a trace costs more than {found.break_even():,.0f} rollouts{less}, RL is cheaper for that gain.")
+    lines = [f"RL's {rate.rollouts:,} rollouts are worth {_traces(rate.traces)} (95 %: {_traces(rate.low)} to {_traces(rate.high)})."]
+    if rate.traces > 0:
+        less = ", or perhaps fewer" if rate.traces == float("inf") else ""
+        lines.append(f"To gain as much as they do, RL is cheaper where a trace costs more than {rate.break_even():,.0f} rollouts{less}.")
     if each <= 0:
         return [*lines, "Nothing that was measured adds success: neither is worth its price here."]
     doubt = "" if best.gain.low > 0 else ", but its gain may be chance: use more --seeds"
-    return [*lines, f"Next: {name} for {cost:,.2f}{doubt}."]
+    return [*lines, f"Next: {name} for {cost:,.2f}, the most gain for its price{doubt}."]
 
 
 def _traces(number: float) -> str:

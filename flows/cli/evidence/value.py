@@ -24,7 +24,7 @@ Runs = Annotated[int, typer.Option("--runs", metavar="N", min=8, help="Proxies o
 DataTokens = Annotated[int, typer.Option("--data-tokens", metavar="N", min=5_000, help="Tokens of data of a proxy.")]
 TrainTokens = Annotated[int, typer.Option("--train-tokens", metavar="N", min=10_000, help="Tokens a proxy reads, repetitions counted.")]
 Language = Annotated[Literal["en", "zh"], typer.Option("--language", help="Language of the conversations and held-out tasks.")]
-Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of mixtures, weights and order.")]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of mixtures, weights and order.")]
 Processes = Annotated[int, typer.Option("--processes", metavar="N", min=1, help="Proxies at the same time, one thread each.")]
 
 
@@ -66,11 +66,11 @@ def value(
             print_text("nothing was done", style="dim")
             return
         with show_on_console(out):
-            found, folder = value_sources(data, config, progress=report)
-        print_table(_value_table(found), out)
-        for line in _verdict(found):
+            result, folder = value_sources(data, config, progress=report)
+        print_table(_value_table(result), out)
+        for line in _verdict(result):
             print_text(line)
-        picture = _draw(found, folder)
+        picture = _draw(result, folder)
         print_text(f"table, picture, weights: {folder}/value.json, {picture.name}, weights.json")
 
 
@@ -83,38 +83,42 @@ def _plan_table(plan: ValuePlan) -> Table:
     return Table("value_plan", title, rows)
 
 
-def _value_table(found: Value) -> Table:
+def _value_table(result: Value) -> Table:
     from flows.summaries.summary_tables import Table
 
-    rises = {one.source: one.rise for one in found.left_out}
+    rises = {one.source: one.rise for one in result.left_out}
     rows = [
         {
             "source": gain.source,
-            "tokens": f"{found.tokens[gain.source]:,}",
+            "tokens": f"{result.tokens[gain.source]:,}",
             "gain": f"{1000 * gain.gain:+.2f}",
             "95 %": f"{1000 * gain.low:+.2f} to {1000 * gain.high:+.2f}",
             "loss without it": f"{1000 * rises[gain.source]:+.1f}",
-            "weight": f"{found.weights[gain.source]:.2f}",
+            "weight": f"{result.weights[gain.source]:.2f}",
         }
-        for gain in sorted(found.gains, key=lambda one: -one.gain)
+        for gain in sorted(result.gains, key=lambda one: -one.gain)
     ]
     title = "Gain: fall of held-out loss (thousandths of a nat a token) per 10,000 tokens of a source instead of the mixture"
     return Table("value", title, rows)
 
 
-def _verdict(found: Value) -> list[str]:
-    trust = "its ranking of sources can be used" if found.rank >= 0.6 else "do not rely on its ranking: use more --runs or --data-tokens"
-    clear = sum(one.low > 0 or one.high < 0 for one in found.gains)
+def _verdict(result: Value) -> list[str]:
+    from train.proxy.source_value import TRUSTED_RANK
+
+    is_trusted = result.rank >= TRUSTED_RANK
+    trust = "its ranking of sources can be used" if is_trusted else "too little, so all weights are 1: use more --runs or --data-tokens"
+    clear = sum(one.low > 0 or one.high < 0 for one in result.gains)
     return [
-        f"On {len(found.predicted)} fresh mixtures, predicted and realised losses correlate by {found.rank:.2f} (Spearman): {trust}.",
-        f"{clear} of {len(found.gains)} sources differ from the mixture by more than chance; the others keep the same weight.",
+        f"On {len(result.predicted)} fresh mixtures, predicted and realised losses correlate by {result.rank:.2f} (Spearman): {trust}.",
+        f"{clear} of {len(result.gains)} sources differ from the mixture by more than chance"
+        + ("; the others keep the same weight." if is_trusted else "."),
     ]
 
 
-def _draw(found: Value, folder: Path) -> Path:
+def _draw(result: Value, folder: Path) -> Path:
     from storage.report.charts import gain_chart
 
     path = folder / "value.html"
-    rows = [(one.source, 1000 * one.gain, 1000 * one.low, 1000 * one.high) for one in found.gains]
+    rows = [(one.source, 1000 * one.gain, 1000 * one.low, 1000 * one.high) for one in result.gains]
     gain_chart(rows, "fall of held-out loss per 10,000 tokens, thousandths of a nat").write_html(path, include_plotlyjs=True)
     return path

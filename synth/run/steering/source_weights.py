@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from storage.errors import BadInput
 
+SourceKind = Literal["world", "cluster", "mode", "origin", "teacher", "day"]
 OTHER = "other"
 """Stands for all sources that are not named."""
 
@@ -24,7 +25,7 @@ class SourceWeights(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    by: Literal["world", "cluster", "mode", "origin", "teacher", "day"] = Field(description="What the sources are.")
+    by: SourceKind = Field(description="What the sources are.")
     weights: Mapping[str, Annotated[float, Field(gt=0)]] = Field(
         min_length=1, description="Weight of each source; one that is not named has that of `other`, or 1."
     )

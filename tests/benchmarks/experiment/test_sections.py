@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 import pytest
 
-from benchmarks.experiment import diversity, learned, sections
+from benchmarks.experiment import diversity, learned
 from benchmarks.experiment.cells import Cells, pack
 from benchmarks.experiment.conversations import Conversation
 from benchmarks.experiment.diversity import ARMS, PRIMARY, RATES, ArmCell, examples_of
@@ -23,21 +23,21 @@ SUCCESS = {"even": 0.3, "coverage": 0.4, "shuffled": 0.02}
 
 
 @pytest.fixture
-def cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cells:
+def cells(tmp_path: Path) -> Cells:
     """Scripted results: coverage gains .1 over even at the first rate and .05 at the second; look-ups alone lower the proxies' loss."""
-    monkeypatch.setattr(diversity, "strata_of", lambda seed: np.repeat(STRATA, EACH))
     made = Cells(tmp_path / "cells.jsonl")
     rng = np.random.default_rng(0)
 
     def add(spec: object, rate: float) -> None:
-        made.add(spec, {name: pack((rng.random(TASKS) < rate).tolist()) for name in ("greedy", "sampled")})
+        bits = {name: pack((rng.random(TASKS) < rate).tolist()) for name in ("greedy", "sampled")}
+        made.add(spec, bits | {"conversations": 500})
 
     for cell in proxies():
         made.add(cell, {"losses": [], "mean": 1.0 - cell.shares[SOURCES.index("look-up")]})
     for base in range(BASES):
         add(BaseCell(base), 0.1)
     for seed in diversity.PRIMARY_SEEDS:
-        made.add(diversity.SharesCell(seed), {"shares": [1 / len(STRATA)] * len(STRATA)})
+        made.add(diversity.SharesCell(seed), {"shares": [1 / len(STRATA)] * len(STRATA), "unmeasured": 0.25})
     for cell in [*diversity.main_cells(made, [*ARMS, "learned"]), *diversity.size_cells()]:
         late = cell.arm == "coverage" and cell.rate == RATES[1]
         add(cell, SUCCESS.get(cell.arm, 0.3) - 0.05 * late)
@@ -50,6 +50,7 @@ def test_every_key_is_measured_and_the_worse_rate_counts(cells: Cells) -> None:
     assert set(figures) == set(DIVERSITY_KEYS)
     assert figures["coverage_minus_even"] == pytest.approx(0.05, abs=0.02)
     assert figures["coverage_minus_even_lo95"] > 0
+    assert figures["controller_minus_even_better"] > figures["controller_minus_even"]
     assert figures["controller_minus_even_lo95"] < 0 < figures["controller_minus_even_hi95"]
     assert figures["shuffled_hi95"] < 0
     assert 0 < figures["power_detectable"] < 0.05
@@ -120,4 +121,3 @@ def test_the_kept_cells_are_read() -> None:
 
     assert all(BaseCell(base) in kept for base in range(BASES))
     assert ArmCell("even", 500, RATES[0], 0) in kept
-    assert sections.sections()[0].keys == DIVERSITY_KEYS
