@@ -153,11 +153,13 @@ def _exchange(axis: Any, cells: Cells) -> None:
 
 
 def _loop(axis: Any, cells: Cells) -> None:
-    names = ("open", "other")
-    found = [closed_loop.closed_minus(cells, name) for name in names]
-    _points(axis, found, shift=0, label=None, colour=_COLOURS[0])
-    axis.set_yticks(range(len(names)), [f"closed less {name}" for name in names])
-    axis.set_ylim(-0.5, len(names) - 0.5)
+    rivals = closed_loop.RIVALS
+    for at, weight in enumerate(closed_loop.WEIGHTS):
+        found = [closed_loop.closed_minus(cells, rival, weight) for rival in rivals]
+        _points(axis, found, shift=0.2 * (at - 0.5), label=f"weight {weight:g}", colour=_COLOURS[at])
+    axis.set_yticks(range(len(rivals)), [f"closed less {rival}" for rival in rivals])
+    axis.set_ylim(-0.5, len(rivals) - 0.5)
+    axis.legend(frameon=False)
     axis.axvline(0, color="grey", linewidth=0.8)
 
 
