@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import cast
 
 import pytest
 
 from benchmarks.experiment.domains import SETTING_THEMES, DomainsConfig, choose_domains, domains_of, practice_domains
 from benchmarks.experiment.held_out import STRATA, HeldOut, expert_messages_of, held_out_set
-from storage.records import RefusalReason
+from storage.records import Message, RefusalReason
 from synth.conversations.conversation_play import blueprint_of, run_conversation
 from synth.roles.scripted import ScriptedAssistant
 from synth.worlds import WORLDS
+from synth.worlds.declarative.compiled_world import SpecWorld
 
 CONFIG = DomainsConfig(themes=("insurance", "wedding"), training=2, held_out=2)
 
@@ -46,6 +48,8 @@ def test_the_expert_passes_and_an_idle_policy_fails(held_out: tuple[HeldOut, ...
         _, play = run_conversation(WORLDS[one.task.world], one.task, ScriptedAssistant(blueprint_of(one.task)).act)
         assert play.passed
         assert expert_messages_of(one)[0] == one.task.messages[0]
+        _, idle = run_conversation(WORLDS[one.task.world], one.task, lambda dialogue, tools: Message(role="assistant", content="Fine."))
+        assert not idle.passed
 
 
 def test_prompts_name_the_tools_that_are_needed_and_state_the_rules(held_out: tuple[HeldOut, ...]) -> None:
@@ -53,6 +57,10 @@ def test_prompts_name_the_tools_that_are_needed_and_state_the_rules(held_out: tu
         tools = (one.task.messages[0].content or "").split("\n", maxsplit=1)[0]
         assert all(call.tool.replace("_", " ") in tools for call in one.task.plan.calls)
         assert all(message.role != "system" for message in one.task.messages)
+        domain = cast(type[SpecWorld], WORLDS[one.task.world]).domain
+        rules = [rule.words["en"] for action in domain.spec.actions.values() for rule in action.rules.values()]
+        assert rules
+        assert all(rule.removesuffix(".") in (one.task.messages[0].content or "") for rule in rules)
 
 
 def test_no_held_out_domain_is_trained_on() -> None:
