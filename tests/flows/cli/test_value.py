@@ -88,7 +88,7 @@ def test_price_says_what_to_buy_next(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert code == 0, cheap
     assert "Next: 50 further traces for 5.00" in cheap
     assert "Next: RL (64 rollouts) for 64.00" in dear
-    assert "rollouts, RL is cheaper" in dear
+    assert "RL is cheaper where a trace costs more than" in dear
 
 
 def test_weights_of_value_are_taken_by_synthesize_and_train_or_refused(store: Path, tmp_path: Path) -> None:
