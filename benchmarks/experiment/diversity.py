@@ -21,12 +21,12 @@ from benchmarks.experiment.held_out import EACH, STRATA, measure, stratum_of
 from benchmarks.experiment.learned import best_shares, draw_by_source, shares_of
 from benchmarks.experiment.practice import with_replay
 from storage.records import Message
-from synth.blueprints.token_coverage import DRAWN_SHARE, Coverage, CoverageWeights, estimated_tokens, features
+from synth.blueprints.token_coverage import Coverage, CoverageWeights, estimated_tokens, features
 from train.measure.evaluate import Estimate, bootstrap
 from train.proxy.token_training import Example, TokenTraining, encode, train
 
 Floats = NDArray[np.float64]
-Arm = Literal["random", "even", "quantity", "controller", "evolved", "coverage", "coverage_alone", "matched", "learned", "shuffled"]
+Arm = Literal["random", "even", "quantity", "controller", "evolved", "coverage", "coverage_two_thirds", "matched", "learned", "shuffled"]
 POOL_OF: Mapping[Arm, PoolName] = {
     "random": "random",
     "even": "even",
@@ -34,7 +34,7 @@ POOL_OF: Mapping[Arm, PoolName] = {
     "controller": "controller",
     "evolved": "evolved",
     "coverage": "evolved",
-    "coverage_alone": "evolved",
+    "coverage_two_thirds": "evolved",
     "matched": "evolved",
     "learned": "evolved",
     "shuffled": "evolved",
@@ -50,12 +50,12 @@ SEEDS, SIZE_SEEDS = (0, 1, 2, 3, 4, 5), (0, 1, 2)
 PRIMARY_SEEDS = (*SEEDS, 6, 7, 8)
 """Of the primary comparison: six leave its smallest detectable difference above .03."""
 MAIN_SIZE = 500
-ARMS: tuple[Arm, ...] = ("even", "coverage", "coverage_alone", "matched", "evolved", "controller", "quantity", "random", "shuffled")
+ARMS: tuple[Arm, ...] = ("even", "coverage", "coverage_two_thirds", "matched", "evolved", "controller", "quantity", "random", "shuffled")
 """Those that need no proxies."""
-CURVE_ARMS: tuple[Arm, ...] = ("random", "even", "controller", "coverage", "coverage_alone")
+CURVE_ARMS: tuple[Arm, ...] = ("random", "even", "controller", "coverage")
 TRAINING_TOKENS: Mapping[int, int] = {250: 600_000, 500: 900_000, 1_000: 1_300_000}
 """Tokens that are read by size, a quarter of them of the base's practice: so many that the arm `even` refuses from all three bases."""
-PRIMARY: tuple[Arm, ...] = ("even", "coverage", "coverage_alone")
+PRIMARY: tuple[Arm, ...] = ("even", "coverage", "coverage_two_thirds")
 """Arms of the primary comparisons: they have more seeds, and are measured at temperature 1, too."""
 RATES = (2e-3, 4e-3)
 
@@ -128,11 +128,15 @@ def examples_of(cell: ArmCell) -> list[Example]:
     order: Sequence[int] = range(len(pool))
     if cell.arm == "learned":
         return [pool_examples[at] for at in draw_by_source(pool, tokens, cell.shares, budget, cell.seed)]
-    if cell.arm in ("coverage", "coverage_alone", "matched", "shuffled"):
+    if cell.arm in ("coverage", "coverage_two_thirds", "matched", "shuffled"):
         offered = range(_offered(tokens, CANDIDATES * budget))
         candidates = [(features(pool[at].blueprint), estimated_tokens(pool[at].blueprint)) for at in offered]
-        drawn = _offered(tokens, DRAWN_SHARE * budget) if cell.arm == "coverage" else 0
-        order = Coverage(CoverageWeights(*cell.weights)).choose(candidates, 4 * cell.size, drawn=drawn)
+        coverage, drawn = Coverage(CoverageWeights(*cell.weights)), 0
+        if cell.arm == "coverage_two_thirds":
+            drawn = _offered(tokens, budget / 3)
+            for covered, _ in candidates[:drawn]:
+                coverage.add(covered)
+        order = [*range(drawn), *(drawn + at for at in coverage.choose(candidates[drawn:], 4 * cell.size))]
     chosen = _within(order, tokens, budget)
     if cell.arm == "matched":
         shares = shares_of([pool[at] for at in chosen], [tokens[at] for at in chosen])

@@ -21,7 +21,17 @@ from train.measure.evaluate import Estimate, bootstrap
 
 PAGE = ROOT / "benchmarks" / "results" / "evidence.svg"
 _COLOURS = ("#3b82c4", "#d9822b", "#3d9970", "#a05fb5", "#c94f4f", "#8a7a3c")
-_COMPARED: tuple[Arm, ...] = ("coverage", "coverage_alone", "matched", "learned", "quantity", "controller", "evolved", "random", "shuffled")
+_COMPARED: tuple[Arm, ...] = (
+    "coverage",
+    "coverage_two_thirds",
+    "matched",
+    "learned",
+    "quantity",
+    "controller",
+    "evolved",
+    "random",
+    "shuffled",
+)
 
 
 def draw(cells: Cells, path: Path = PAGE) -> None:

@@ -21,9 +21,10 @@ def _word(stratum: str) -> str:
 
 
 _INTERVAL = ("", "_lo95", "_hi95")
-_COMPARED: tuple[Arm, ...] = ("coverage_alone", "controller", "quantity", "learned", "matched", "random", "evolved")
-_COUNTED: tuple[Arm, ...] = ("even", "coverage", "coverage_alone", "learned", "quantity")
-_DRAWN: tuple[Arm, ...] = ("coverage", "coverage_alone", "controller", "quantity", "learned")
+_COMPARED: tuple[Arm, ...] = ("coverage_two_thirds", "controller", "quantity", "learned", "matched", "random", "evolved")
+_RIVALS: tuple[Arm, ...] = ("coverage_two_thirds", "matched", "quantity")
+_COUNTED: tuple[Arm, ...] = ("even", "coverage", "coverage_two_thirds", "learned", "quantity")
+_DRAWN: tuple[Arm, ...] = ("coverage", "coverage_two_thirds", "controller", "quantity", "learned")
 """Arms that are compared by strata that count as often as they are drawn, too."""
 DIVERSITY_KEYS = (
     "base_act",
@@ -34,9 +35,8 @@ DIVERSITY_KEYS = (
     *(f"coverage_minus_even_{_word(stratum)}" for stratum in STRATA),
     *(f"{arm}_minus_even_as_drawn{end}" for arm in _DRAWN for end in _INTERVAL),
     "shuffled_hi95",
-    *(f"coverage_minus_{arm}{end}" for arm in ("coverage_alone", "quantity") for end in _INTERVAL),
-    "coverage_alone_worst_stratum",
-    *(f"coverage_alone_minus_matched{end}" for end in _INTERVAL),
+    *(f"coverage_minus_{arm}{end}" for arm in _RIVALS for end in _INTERVAL),
+    "coverage_two_thirds_worst_stratum",
     *(f"learned_minus_coverage{rate}{end}" for rate in ("", "_better") for end in _INTERVAL),
     *(f"{arm}_minus_even{rate}{end}" for arm in _COMPARED for rate in ("", "_better") for end in _INTERVAL),
     "even_unmeasured",
@@ -132,11 +132,9 @@ def diversity_figures(cells: Cells) -> Figures:
         figures |= _with_interval(f"{arm}_minus_even_better", diversity.better(cells, arm, "even").estimate)
     for arm in _DRAWN:
         figures |= _with_interval(f"{arm}_minus_even_as_drawn", diversity.as_drawn(cells, arm, "even"))
-    arm: Arm
-    for arm in ("coverage_alone", "quantity"):
+    for arm in _RIVALS:
         figures |= _with_interval(f"coverage_minus_{arm}", diversity.worse(cells, "coverage", arm).estimate)
-    figures["coverage_alone_worst_stratum"] = min(diversity.worse(cells, "coverage_alone", "even").by_stratum.values())
-    figures |= _with_interval("coverage_alone_minus_matched", diversity.worse(cells, "coverage_alone", "matched").estimate)
+    figures["coverage_two_thirds_worst_stratum"] = min(diversity.worse(cells, "coverage_two_thirds", "even").by_stratum.values())
     figures |= _with_interval("learned_minus_coverage", diversity.worse(cells, "learned", "coverage").estimate)
     figures |= _with_interval("learned_minus_coverage_better", diversity.better(cells, "learned", "coverage").estimate)
     figures["even_unmeasured"] = float(np.mean([cells[diversity.SharesCell(seed)]["unmeasured"] for seed in PRIMARY_SEEDS]))

@@ -34,8 +34,6 @@ class CoverageWeights:
     decision: float = 0.3
 
 
-DRAWN_SHARE = 1 / 3
-"""Share of conversations that is drawn as planned, before the others are chosen: without it, what is easy to read is rare."""
 _HAN = re.compile(r"[\u4e00-\u9fff]")
 Features = Mapping[tuple[str, str], int]
 """(kind of feature, name) -> how often a blueprint has it."""
@@ -94,14 +92,11 @@ class Coverage:
         )
         return float(sum(gains))
 
-    def choose(
-        self, candidates: Sequence[tuple[Features, int]], most: int, factors: Sequence[float] | None = None, *, drawn: int = 0
-    ) -> list[int]:
+    def choose(self, candidates: Sequence[tuple[Features, int]], most: int, factors: Sequence[float] | None = None) -> list[int]:
         """Positions of at most `most` candidates with the highest gain per token, each counted before the next is chosen.
 
         Args:
             candidates: features and cost in tokens (above 0) of each.
-            drawn: the first so many candidates are taken as they are, before the others are chosen.
             factors: of each candidate's gain; None: 1. As a feature's worth is a square root, features whose gains have the factor f
                 are chosen about f^2 times as often.
         """
@@ -110,10 +105,8 @@ class Coverage:
             covered, cost = candidates[at]
             return -(factors[at] if factors is not None else 1.0) * self.gain(covered) / cost, at
 
-        chosen = list(range(min(drawn, most, len(candidates))))
-        for at in chosen:
-            self.add(candidates[at][0])
-        heap = [looks(at) for at in range(len(chosen), len(candidates))]
+        chosen: list[int] = []
+        heap = [looks(at) for at in range(len(candidates))]
         heapq.heapify(heap)
         while heap and len(chosen) < most:
             fresh = looks(heapq.heappop(heap)[1])

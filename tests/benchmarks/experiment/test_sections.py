@@ -98,13 +98,13 @@ def test_the_arm_matched_has_the_shares_of_coverage_but_not_its_choice(monkeypat
     monkeypatch.setattr(diversity, "estimated_tokens", lambda blueprint: 1)
     monkeypatch.setattr(learned, "stratum_of", lambda blueprint: blueprint[0])
 
-    chosen, matched = ([pool[one.at].blueprint for one in examples_of(ArmCell(arm, 20, 1e-3, 0))] for arm in ("coverage_alone", "matched"))
+    chosen, matched = ([pool[one.at].blueprint for one in examples_of(ArmCell(arm, 20, 1e-3, 0))] for arm in ("coverage", "matched"))
 
     assert [kind for kind, _ in chosen] == [kind for kind, _ in matched] == ["act"] * 20
     assert [at for _, at in chosen] == list(range(20)) != sorted(at for _, at in matched)
 
 
-def test_coverage_begins_with_what_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_coverage_of_two_thirds_begins_with_what_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Given a pool that ends with what coverage likes, then a third of the budget goes to its beginning, and the rest to its end."""
     pool = [SimpleNamespace(blueprint=("plain", at)) for at in range(70)] + [SimpleNamespace(blueprint=("rich", at)) for at in range(30)]
     examples = [SimpleNamespace(at=at, tokens=210) for at in range(len(pool))]
@@ -112,7 +112,7 @@ def test_coverage_begins_with_what_is_drawn(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(diversity, "features", lambda blueprint: {("act", f"{blueprint[1]}"): 4 if blueprint[0] == "rich" else 1})
     monkeypatch.setattr(diversity, "estimated_tokens", lambda blueprint: 1)
 
-    kinds = [pool[one.at].blueprint[0] for one in examples_of(ArmCell("coverage", 21, 1e-3, 0))]
+    kinds = [pool[one.at].blueprint[0] for one in examples_of(ArmCell("coverage_two_thirds", 21, 1e-3, 0))]
 
     assert kinds == ["plain"] * 7 + ["rich"] * 14
 
