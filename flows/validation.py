@@ -249,7 +249,7 @@ def set_weights(config: Config, section: Literal["synthesize", "train"], path: P
     """The configuration with the source weights of a file. Raises BadInput where the section cannot use them."""
     if path is None:
         return config
-    from synth.run.steering.source_weights import read_weights
+    from synth.run.evolution.source_weights import read_weights
 
     return config.model_copy(update={section: _change(getattr(config, section), {"source_weights": read_weights(path).model_dump()})})
 

@@ -14,7 +14,7 @@ from storage.errors import BadInput
 from storage.records import Language
 from synth.engines.budget import AskingConfig
 from synth.rollouts.episode import MAX_TOKENS
-from synth.run.steering.source_weights import SourceWeights
+from synth.run.evolution.source_weights import SourceWeights
 from synth.suites.suite_questions import SuiteName
 from synth.worlds import WorldName
 from train.backends.base import Backend

@@ -30,7 +30,7 @@ from benchmarks.experiment.practice import with_replay
 from benchmarks.harness import Deadline, Figures
 from synth.blueprints.token_coverage import Coverage, estimated_tokens, features
 from synth.intervals import wilson
-from synth.run.steering.failure_targeting import urgency
+from synth.run.evolution.failure_targeting import urgency
 from synth.worlds import WORLDS
 from train.measure.evaluate import Estimate, bootstrap
 from train.proxy.token_training import TokenTraining, train

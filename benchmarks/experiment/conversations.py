@@ -25,8 +25,8 @@ from synth.blueprints.draft import PlanFailed
 from synth.blueprints.planner import Planner
 from synth.clusters.business_clusters import Cluster
 from synth.roles.simulate import Simulated, simulate
-from synth.run.steering.candidates import EVOLVED_SHARE
-from synth.run.steering.controller import Controller, Report
+from synth.run.evolution.candidates import EVOLVED_SHARE
+from synth.run.evolution.controller import Controller, Report
 from synth.tasks.split import is_in_division
 from synth.worlds.base import World
 

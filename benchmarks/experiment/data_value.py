@@ -12,7 +12,7 @@ from benchmarks.harness import Deadline, Figures
 from storage.records import content_id
 from storage.store import Store
 from synth.run.config import SynthesisConfig
-from synth.run.steering.source_weights import SourceKind
+from synth.run.evolution.source_weights import SourceKind
 from synth.run.synthesize import synthesize
 from train.proxy.source_value import ValueConfig, value_sources
 

@@ -80,7 +80,7 @@ def converse(path: Path, url: str, proposals: int, tokens: int | None) -> None:
     from synth.engines.openai import OpenAIConfig, OpenAIEngine
     from synth.roles.role_engines import RoleEngines, RolesConfig
     from synth.run.config import SynthesisConfig
-    from synth.run.steering.controller import EvolutionConfig
+    from synth.run.evolution.controller import EvolutionConfig
     from synth.run.synthesize import synthesize
 
     store = Store(path)

@@ -33,8 +33,8 @@ from synth.blueprints.planner import Planner
 from synth.clusters.business_clusters import Cluster, cluster_tools
 from synth.roles.simulate import simulate
 from synth.run.config import SynthesisConfig
+from synth.run.evolution.controller import Controller, EvolutionConfig
 from synth.run.proposals import Job, propose, report
-from synth.run.steering.controller import Controller, EvolutionConfig
 from synth.run.synthesize import synthesize
 from synth.tasks.split import DivisionConfig, division
 from synth.worlds import WORLDS

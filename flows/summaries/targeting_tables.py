@@ -15,8 +15,8 @@ from storage.conversation import mode_in_words
 from storage.store import Store
 from synth.blueprints.blueprint import Bands
 from synth.blueprints.cell import Cell
+from synth.run.evolution.failure_targeting import FailureStats, build_controller, focus_of, read_focus
 from synth.run.setup import SynthesisSetup
-from synth.run.steering.failure_targeting import FailureStats, build_controller, focus_of, read_focus
 from synth.worlds.stored_worlds import register_stored
 
 Label = TypeVar("Label", bound=Hashable)

@@ -6,7 +6,7 @@ tool coverage, tool-bigram entropy and mean pairwise distance of embeddings besi
 The plug-in entropy of signatures grows with the number of trajectories, and fine signatures saturate (500 unique ones give 8.97
 bits), so mode entropy is computed on subsamples of equal size only, and never compared across sizes.
 
-It measures; what is made next is decided in `synth/run/steering/controller.py`.
+It measures; what is made next is decided in `synth/run/evolution/controller.py`.
 """
 
 from __future__ import annotations

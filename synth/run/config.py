@@ -12,8 +12,8 @@ from synth.blueprints.diversity import SUBSAMPLE
 from synth.blueprints.single_goal import has_programs
 from synth.clusters.business_clusters import ClusterConfig
 from synth.roles.role_engines import RolesConfig
-from synth.run.steering.controller import EvolutionConfig
-from synth.run.steering.source_weights import SourceWeights
+from synth.run.evolution.controller import EvolutionConfig
+from synth.run.evolution.source_weights import SourceWeights
 from synth.worlds import WORLDS, WorldName, WorldRange, names_in
 
 _SPECS = ("banking", "clinic", "helpdesk", "hotel", "library", "logistics", "school", "telecom")

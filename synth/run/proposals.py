@@ -26,9 +26,9 @@ from synth.engines.base import EngineFailure, has_failed, side_by_side
 from synth.gc_paused import pause_gc
 from synth.roles.role_engines import RoleEngines
 from synth.roles.simulate import Simulated
+from synth.run.evolution.candidates import Choice
+from synth.run.evolution.controller import Draw, Report
 from synth.run.outcomes import Example, conversation_example, unplanned_example
-from synth.run.steering.candidates import Choice
-from synth.run.steering.controller import Draw, Report
 from synth.tasks.solver import NotAdmitted, Use, admit
 from synth.tasks.split import DivisionConfig, is_in_division
 from synth.worlds import WORLDS

@@ -16,9 +16,9 @@ from storage.records import Outcome
 from synth.blueprints.cell import Cell, mode_family
 from synth.blueprints.diversity import Profile
 from synth.engines.encoder import encode
+from synth.run.evolution.controller import Report
 from synth.run.outcomes import Example, conversation_example, reason_in_words, reason_key, unplanned_example
 from synth.run.proposals import Proposal
-from synth.run.steering.controller import Report
 
 
 @dataclass

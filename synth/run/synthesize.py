@@ -41,6 +41,10 @@ from synth.engines.budget import BudgetSpent
 from synth.roles.judge_calibration import ASKED, Agreement, label_conversations
 from synth.roles.role_engines import RoleEngines, open_role_engines
 from synth.run.config import SynthesisConfig
+from synth.run.evolution.candidates import Choice
+from synth.run.evolution.controller import Controller, Draw
+from synth.run.evolution.failure_targeting import build_controller, focus_of
+from synth.run.evolution.round_jobs import RoundJobs
 from synth.run.outcomes import reason_in_words, reason_key
 from synth.run.patience import Patience
 from synth.run.proposals import (
@@ -58,10 +62,6 @@ from synth.run.result import Preview, SynthesisResult
 from synth.run.round_parts import CALIBRATION, RoundParts
 from synth.run.run_state import RunState, vectors_of
 from synth.run.setup import SynthesisSetup
-from synth.run.steering.candidates import Choice
-from synth.run.steering.controller import Controller, Draw
-from synth.run.steering.failure_targeting import build_controller, focus_of
-from synth.run.steering.round_jobs import RoundJobs
 from synth.tasks.split import STANDARD, DivisionConfig
 
 _COMMIT_ROUNDS = 5

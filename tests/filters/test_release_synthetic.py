@@ -16,7 +16,7 @@ from storage.releases.release import load_split, manifest_of
 from storage.store import Store, part_id
 from storage.tables import TABLES
 from synth.run.config import SynthesisConfig
-from synth.run.steering.controller import EvolutionConfig
+from synth.run.evolution.controller import EvolutionConfig
 from synth.run.synthesize import synthesize
 
 

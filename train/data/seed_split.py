@@ -18,7 +18,7 @@ from synth.blueprints.cell import mode_family
 from synth.blueprints.token_coverage import Coverage, Features, features
 from synth.conversations.conversation_task import rate_difficulty
 from synth.conversations.cues import uncued_turns
-from synth.run.steering.source_weights import SourceWeights
+from synth.run.evolution.source_weights import SourceWeights
 from synth.worlds import WORLDS
 from train.data.task_pool import is_for_evaluation
 

@@ -30,7 +30,7 @@ from storage.files import replace_atomically
 from storage.journal import Journal
 from storage.records import Language, content_id
 from storage.store import Store
-from synth.run.steering.source_weights import SourceKind
+from synth.run.evolution.source_weights import SourceKind
 from train.child_process import start_worker
 from train.data.seed_split import rough_tokens
 from train.proxy.mixtures import Floats, Gain, draw_data, draw_mixtures, fit_ridge, gains, weights

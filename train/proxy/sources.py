@@ -18,7 +18,7 @@ from storage.records import CODE_TOOL, Language, Message, Task
 from storage.store import Store
 from synth.blueprints.cell import mode_family
 from synth.conversations.expert import expert_trajectory
-from synth.run.steering.source_weights import OTHER, SourceKind
+from synth.run.evolution.source_weights import OTHER, SourceKind
 from synth.worlds import WORLDS
 from train.measure.evaluate import task_kind
 

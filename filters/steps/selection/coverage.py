@@ -11,7 +11,7 @@ intents take turns by the square root of their size. The rows of an intent come 
 outliers of the stratum come last, because k-center would choose them first.
 
 With `focus`, levels are measured where there is data, and the intents at which the last policy fails
-(`synth/run/steering/failure_targeting.py`) weigh up to twice as much in the share of their leaf and in the turns of intents. Quotas of
+(`synth/run/evolution/failure_targeting.py`) weigh up to twice as much in the share of their leaf and in the turns of intents. Quotas of
 strata and the order of tiers do not change. Rows without a frame are kept if admission makes fewer tasks than the target. The pool takes
 one row of each pattern (`filters/requests/patterns.py`) before the second of any; the shortlist takes rows evenly over topics, in the
 order of `rank_topics.py`. k-center costs rows times selected rows, so it runs on one intent at a time, and on parts of a large intent. The

@@ -14,7 +14,7 @@ import polars as pl
 from filters.certainty.difficulty_prior import Basis, difficulty_priors, task_groups
 from storage.records import Frame, Task
 from storage.store import Store
-from synth.run.steering.failure_targeting import Focus
+from synth.run.evolution.failure_targeting import Focus
 from synth.tasks.needs import need
 
 LEVELS = 5

@@ -14,7 +14,7 @@ from filters.steps.selection import coverage
 from filters.steps.selection.coverage import CoverageConfig
 from filters.steps.selection.measured_level import read_evidence, with_level
 from storage.store import Part, Store
-from synth.run.steering.failure_targeting import Focus, read_focus
+from synth.run.evolution.failure_targeting import Focus, read_focus
 
 
 @dataclass(frozen=True)

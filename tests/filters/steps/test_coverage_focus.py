@@ -17,7 +17,7 @@ from storage.record_rows import tasks_frame
 from storage.records import Task
 from storage.store import Store, part_id
 from synth.haystack.generate import HaystackConfig, generate
-from synth.run.steering.failure_targeting import read_focus
+from synth.run.evolution.failure_targeting import read_focus
 from tests.synth.probed import drilled, probe, promote
 
 FOCUSED = FunnelConfig(ingest=IngestConfig(batch_rows=1000), coverage=CoverageConfig(keep=20, max_encoded=300, focus=1.0))

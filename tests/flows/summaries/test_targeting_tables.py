@@ -14,7 +14,7 @@ from flows.config import Config
 from flows.summaries.targeting_tables import curation_focus_tables, synthesis_focus_tables
 from storage.store import Store
 from synth.run.config import SynthesisConfig
-from synth.run.steering.controller import EvolutionConfig
+from synth.run.evolution.controller import EvolutionConfig
 from synth.run.synthesize import synthesize
 from synth.worlds import WORLDS
 from tests.synth.probed import WORLDS_USED, probed_store, promote

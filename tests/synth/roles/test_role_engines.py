@@ -23,8 +23,8 @@ from synth.roles import role_engines
 from synth.roles.model_roles import ModelJudge
 from synth.roles.role_engines import RoleEngines, RolesConfig, open_role_engines
 from synth.run.config import SynthesisConfig
+from synth.run.evolution.controller import EvolutionConfig
 from synth.run.result import SynthesisResult
-from synth.run.steering.controller import EvolutionConfig
 from synth.run.synthesize import preview, synthesize
 from synth.worlds import WORLDS
 from tests.synth.scripted_models import Standing, judging, parroting, planning, reciting, silent

@@ -16,9 +16,9 @@ from synth.engines.base import ChatRequest, EngineUnusable
 from synth.roles.role_engines import RoleEngines, RolesConfig
 from synth.run import proposals
 from synth.run.config import SynthesisConfig
+from synth.run.evolution.controller import EvolutionConfig
 from synth.run.proposals import Job, Proposal
 from synth.run.result import SynthesisResult
-from synth.run.steering.controller import EvolutionConfig
 from synth.run.synthesize import synthesize
 from tests.synth.scripted_models import Standing
 

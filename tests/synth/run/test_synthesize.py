@@ -22,9 +22,9 @@ from synth.blueprints.diversity import entropy_bits
 from synth.conversations.conversation_play import run_conversation
 from synth.run import proposals
 from synth.run.config import SynthesisConfig
+from synth.run.evolution.controller import EvolutionConfig
 from synth.run.proposals import Job, Proposal
 from synth.run.result import SynthesisResult
-from synth.run.steering.controller import EvolutionConfig
 from synth.run.synthesize import synthesize
 from synth.tasks.solver import are_evaluation_slots, is_evaluation_seed
 from synth.tasks.split import DivisionConfig, division

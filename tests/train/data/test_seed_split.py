@@ -16,7 +16,7 @@ from synth.blueprints.blueprint import Bands
 from synth.blueprints.cell import mode_family
 from synth.conversations.conversation_task import conversation_task, rate_difficulty
 from synth.roles.simulate import Simulated, simulated_frame
-from synth.run.steering.source_weights import SourceWeights
+from synth.run.evolution.source_weights import SourceWeights
 from synth.worlds import WORLDS
 from tests.synth.conversations.conversations import accepted
 from train.data.seed_split import rough_tokens, synthesised_conversations

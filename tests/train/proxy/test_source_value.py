@@ -97,6 +97,12 @@ def test_a_killed_call_continues_and_ends_with_the_same(store: Store, monkeypatc
     assert written == {"by": "world", "weights": found.weights}
     assert json.loads((folder / "value.json").read_text())["rank"] == found.rank
 
+    monkeypatch.setattr(value_module, "TRUSTED_RANK", found.rank + 0.01)
+    assert set(value_sources(store, CONFIG)[0].weights.values()) == {1.0}
+    monkeypatch.setattr(value_module, "TRUSTED_RANK", found.rank)
+    monkeypatch.setattr(value_module, "weights", lambda gains: {"retail": 1.5, "library": 0.5})
+    assert value_sources(store, CONFIG)[0].weights == {"retail": 1.5, "library": 0.5}
+
 
 def test_every_held_out_conversation_counts_the_same(store: Store) -> None:
     study = value_module._Study.read(store, CONFIG)

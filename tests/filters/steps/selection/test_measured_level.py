@@ -11,7 +11,7 @@ import pytest
 from filters.certainty.difficulty_prior import task_groups
 from filters.steps.selection.measured_level import read_evidence, with_level
 from storage.records import Task
-from synth.run.steering.failure_targeting import read_focus
+from synth.run.evolution.failure_targeting import read_focus
 from tests.synth.probed import drilled, probed_store
 
 

@@ -28,10 +28,10 @@ from synth.intervals import wilson
 from synth.roles.model_planner import ModelPlanner
 from synth.run import proposals
 from synth.run.config import SynthesisConfig
+from synth.run.evolution.controller import Controller, EvolutionConfig, Report
+from synth.run.evolution.failure_targeting import FailureStats, Focus, build_controller, factors, order_clusters, read_focus, urgency
 from synth.run.proposals import Job, Proposal
 from synth.run.result import SynthesisResult
-from synth.run.steering.controller import Controller, EvolutionConfig, Report
-from synth.run.steering.failure_targeting import FailureStats, Focus, build_controller, factors, order_clusters, read_focus, urgency
 from synth.run.synthesize import synthesize
 from synth.tasks.solver import Use
 from synth.worlds import WORLDS

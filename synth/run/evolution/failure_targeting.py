@@ -32,7 +32,7 @@ from synth.clusters.business_clusters import Cluster
 from synth.conversations.expert import expert_profile
 from synth.intervals import wilson
 from synth.run.config import SynthesisConfig
-from synth.run.steering.controller import Controller, EvolutionConfig
+from synth.run.evolution.controller import Controller, EvolutionConfig
 from synth.worlds import WORLDS
 
 VERSION = 1

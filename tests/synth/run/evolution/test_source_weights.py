@@ -13,9 +13,9 @@ from storage.errors import BadInput
 from storage.store import Store
 from synth.blueprints.cell import mode_family
 from synth.run.config import SynthesisConfig
+from synth.run.evolution.controller import EvolutionConfig
+from synth.run.evolution.source_weights import SourceWeights, read_weights
 from synth.run.setup import SynthesisSetup
-from synth.run.steering.controller import EvolutionConfig
-from synth.run.steering.source_weights import SourceWeights, read_weights
 from synth.run.synthesize import synthesize
 
 COVERAGE = EvolutionConfig(objective="coverage")

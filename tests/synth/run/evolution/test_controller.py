@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from synth.blueprints.cell import BANDS, FAMILIES, Cell, mode_family
 from synth.blueprints.diversity import domain_diversity
 from synth.intervals import wilson
-from synth.run.steering.controller import Controller, EvolutionConfig, Report
+from synth.run.evolution.controller import Controller, EvolutionConfig, Report
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from storage.store import Store
 from synth.blueprints.blueprint import Bands
 from synth.blueprints.token_coverage import Coverage, estimated_tokens, features
 from synth.run.config import SynthesisConfig
+from synth.run.evolution.candidates import Candidate, PlanSettings, candidate_jobs, choose, plan_candidates
+from synth.run.evolution.controller import EvolutionConfig
 from synth.run.setup import SynthesisSetup
-from synth.run.steering.candidates import Candidate, PlanSettings, candidate_jobs, choose, plan_candidates
-from synth.run.steering.controller import EvolutionConfig
 from synth.run.synthesize import _Run, synthesize
 from synth.tasks.split import STANDARD
 

@@ -12,12 +12,12 @@ from synth.blueprints.blueprint import Bands, Blueprint
 from synth.blueprints.cell import BANDS, Cell
 from synth.blueprints.token_coverage import Coverage, features
 from synth.clusters.business_clusters import Cluster
+from synth.run.evolution.candidates import Candidate, Choice, PlanSettings, candidate_jobs, choose, plan_candidates
+from synth.run.evolution.controller import Controller, Draw
+from synth.run.evolution.failure_targeting import Focus, factors, order_clusters
 from synth.run.proposals import JOBS_A_BATCH, Job
 from synth.run.run_state import RunState
 from synth.run.setup import SynthesisSetup
-from synth.run.steering.candidates import Candidate, Choice, PlanSettings, candidate_jobs, choose, plan_candidates
-from synth.run.steering.controller import Controller, Draw
-from synth.run.steering.failure_targeting import Focus, factors, order_clusters
 
 _CLUSTERS_TRIED = 3
 

@@ -1,1 +1,0 @@
-"""What steers the conversations of a run: coverage per token, the rarity controller, a policy's failures, weights of sources."""
