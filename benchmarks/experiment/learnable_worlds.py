@@ -14,20 +14,29 @@ import numpy as np
 
 from benchmarks.experiment.cells import Cells, Result, work
 from benchmarks.harness import Deadline, Figures
+from synth.blueprints import single_goal
 from synth.worlds import WORLDS, admitted_names
 from synth.worlds.declarative.library_worlds import library_specs
 from train.proxy.learnable import LearnConfig, learn_world
 
 GENERATED = 100
 _FIRST = 7_000
-KEYS = ("worlds_learnable_share", "worlds_learnable_share_library", "learn_minutes_median", "learn_controls_risen", "intents_moved_share")
+KEYS = (
+    "worlds_learnable_share",
+    "worlds_learnable_share_library",
+    "learn_minutes_median",
+    "learn_controls_risen",
+    "intents_moved_share",
+    "intents_fell_share",
+)
 
 
 @dataclass(frozen=True)
 class LearnCell:
-    """A world, as `headrace worlds learn` trains in it."""
+    """A world, as `headrace worlds learn` trains in it. drills: version of the code that draws its tasks."""
 
     world: str
+    drills: int = single_goal.VERSION
 
 
 @lru_cache(maxsize=1)
@@ -49,6 +58,7 @@ def run(cell: LearnCell) -> Result:
         "gain": list(asdict(learned.gain).values()),
         "control_gain": list(asdict(learned.control_gain).values()),
         "curve": list(learned.curve),
+        "fell": round(learned.fell_share * sum(one.reason != "unmeasured" for one in learned.intents)),
         "reasons": dict(Counter(one.reason for one in learned.intents)),
         "stuck": {one.intent: one.reason for one in learned.intents if one.reason not in ("moved", "mastered", "unmeasured")},
         "minutes": learned.cpu_s / 60,
@@ -66,10 +76,12 @@ def figures(cells: Cells) -> Figures:
     of_library, of_generated = ([cells[LearnCell(world)] for world in worlds] for worlds in (library(), generated()))
     every = [*of_library, *of_generated]
     reasons = sum((Counter(one["reasons"]) for one in every), Counter[str]())
+    measured = sum(reasons.values()) - reasons["unmeasured"]
     return {
         "worlds_learnable_share": float(np.mean([one["climbs"] for one in of_generated])),
         "worlds_learnable_share_library": float(np.mean([one["climbs"] for one in of_library])),
         "learn_minutes_median": float(np.median([one["minutes"] for one in every])),
         "learn_controls_risen": float(np.mean([one["control_gain"][1] > 0 for one in every])),
-        "intents_moved_share": (reasons["moved"] + reasons["mastered"]) / (sum(reasons.values()) - reasons["unmeasured"]),
+        "intents_moved_share": (reasons["moved"] + reasons["mastered"]) / measured,
+        "intents_fell_share": sum(one["fell"] for one in every) / measured,
     }

@@ -7,6 +7,7 @@ evaluation have frames of every intent. Drills do not count in the figures of di
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from synth.tasks.split import STANDARD, DivisionConfig, division
 from synth.tasks.wording import render
 from synth.worlds.base import Intent, World
 
-VERSION = 2
+VERSION = 3
 _OPTIONAL_SHARE = 0.35
 _SEEDS = 24
 _TRIES = 40
@@ -52,10 +53,11 @@ def draw_drills(
         return []
     acting = [intent for intent in intents if intent.refusal is None and not intent.needs_no_tool]
     others = [intent for intent in intents if intent not in acting]
+    acting_turns, other_turns = itertools.cycle(acting), itertools.cycle(others)
     drills: dict[str, Drill] = {}
     for turn in range(count):
-        pool = others if others and turn % 4 == 3 else acting
-        drill = _draw(world, pool[(turn // 4 if pool is others else turn) % len(pool)], clusters, divisions, drills, rng)
+        intent = next(other_turns if others and turn % 4 == 3 else acting_turns)
+        drill = _draw(world, intent, clusters, divisions, drills, rng)
         if drill is not None:
             drills[drill.task.frame_id] = drill
     return list(drills.values())

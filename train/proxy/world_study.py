@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -46,6 +47,15 @@ class StudyConfig(BaseModel):
     seed: int = Field(0, ge=0, description="Seed of weights, tasks and rollouts.")
     language: Language = Field("en", description="Language of the requests, if the world has it.")
     positions: int = Field(640, ge=64, description="Longest conversation in tokens; longer ones are left out.")
+
+
+@dataclass(frozen=True)
+class Reinforced:
+    """What RL did. curve: mean success of its rollouts by `WINDOW` steps; succeeded: intent -> successful rollouts; tasks: those drawn."""
+
+    curve: tuple[float, ...]
+    succeeded: Counter[str]
+    tasks: tuple[Task, ...]
 
 
 class WorldStudy:
@@ -121,14 +131,12 @@ class WorldStudy:
         rates: Floats = hits.reshape(len(self.held_out), 2).mean(axis=1)
         return rates
 
-    def reinforce(
-        self, model: Any, steps: int, reward: Literal["success", "shuffled"], on_step: Callable[[int], object]
-    ) -> tuple[tuple[float, ...], Counter[str]]:
-        """Trains `model` in place by RL on fresh tasks; the curve by `WINDOW` steps, and intent -> number of successful rollouts."""
+    def reinforce(self, model: Any, steps: int, reward: Literal["success", "shuffled"], on_step: Callable[[int], object]) -> Reinforced:
+        """Trains `model` in place by RL on fresh tasks."""
         from train.rl.rl import train_rl
         from train.rl.rollout_batches import Batch
 
-        intents: dict[str, str] = {}
+        drawn: dict[str, Task] = {}
         rates: list[float] = []
         succeeded: Counter[str] = Counter()
         settings = RLSettings(max_steps=steps, reward=reward, resample_rounds=0)
@@ -146,16 +154,16 @@ class WorldStudy:
                     break
             if len(tasks) < settings.tasks_a_step:
                 tasks = [*tasks, *self.experts[: settings.tasks_a_step - len(tasks)]]
-            intents.update({task.id: task.intent for task in tasks})
+            drawn.update({task.id: task for task in tasks})
             return tasks
 
         def watch(batch: Batch) -> None:
             hits = [row for row in batch.rows if row.outcome is Outcome.SUCCESS]
-            succeeded.update(intents[row.task_id] for row in hits)
+            succeeded.update(drawn[row.task_id].intent for row in hits)
             rates.append(len(hits) / len(batch.rows))
             on_step(len(rates))
 
         with tempfile.TemporaryDirectory(prefix="headrace-learn-") as scratch:
             train_rl(model, self.tokenizer, source, settings, seed=self.config.seed, scratch=Path(scratch), watch=watch)
         windows = [rates[start : start + WINDOW] for start in range(0, len(rates), WINDOW)]
-        return tuple(round(float(np.mean(window)), 4) for window in windows), succeeded
+        return Reinforced(tuple(round(float(np.mean(window)), 4) for window in windows), succeeded, tuple(drawn.values()))

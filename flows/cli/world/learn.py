@@ -38,8 +38,8 @@ def learn(
 ) -> None:
     """Train a tiny policy in a world for two minutes, and say whether its success climbs: SFT on experts, then RL on fresh tasks.
 
-    RL with shuffled rewards must not rise. Intents that do not move are listed with the reason: requests with unknown words,
-    requests that do not say all that the calls need, tasks that cannot be drawn, or no success to learn from.
+    RL with shuffled rewards must not rise by half as much. Intents that do not move are listed with the reason: requests with unknown
+    words, requests that do not say all that the calls need, tasks that cannot be drawn, or no success to learn from.
 
     Examples:
 
@@ -50,6 +50,7 @@ def learn(
     with handle_errors(debug):
         from flows.runtime.progress import report, show_on_console
         from flows.summaries.summary_tables import print_table
+        from storage.errors import BadInput
         from synth.worlds import WORLDS, admitted_names
         from train.proxy.learnable import LearnConfig, learn_world
 
@@ -60,12 +61,22 @@ def learn(
             print_text(f"{len(names)} worlds, about {len(names) * each_s / 60:.0f} CPU minutes: {', '.join(names)}")
             print_text("nothing was done", style="dim")
             return
+        refused = []
         for name in names:
-            with show_on_console(out):
-                learned = learn_world(WORLDS[name], config, progress=report)
+            try:
+                with show_on_console(out):
+                    learned = learn_world(WORLDS[name], config, progress=report)
+            except BadInput as error:
+                if len(names) == 1:
+                    raise
+                refused.append(str(error))
+                print_text(f"left out: {error}")
+                continue
             print_table(_intent_table(learned), out)
             for line in _verdict(learned):
                 print_text(line)
+        if refused:
+            raise BadInput(f"{len(refused)} of {len(names)} worlds were left out: {'; '.join(refused)}")
 
 
 def _checked(worlds: list[str]) -> tuple[str, ...]:
@@ -107,8 +118,10 @@ def _verdict(learned: Learned) -> list[str]:
         f"{learned.world} {verdict}: success {learned.before:.2f} after SFT, {learned.after:.2f} after RL "
         f"({gain.mean:+.2f}, 95 %: {gain.low:+.2f} to {gain.high:+.2f}).",
         f"on fresh tasks, by 10 steps: {' '.join(f'{point:.2f}' for point in learned.curve)}"
-        + (" (still rising)" if learned.is_rising else " (no longer rising)"),
-        f"{learned.moved_share:.0%} of {len(measured)} intents that were measured moved or were mastered; {learned.cpu_s:.0f} CPU seconds",
+        + {True: " (still rising)", False: " (no longer rising)", None: ""}[learned.is_rising],
+        f"of {len(measured)} intents that were measured, {learned.moved_share:.0%} moved or were mastered; {learned.fell_share:.0%} fell "
+        "by as much, which says how many may move by chance",
+        f"{learned.cpu_s:.0f} CPU seconds",
     ]
     if learned.control_gain is not None:
         control = learned.control_gain
