@@ -1,12 +1,17 @@
-"""Child processes that die with their parent, even if the kernel kills the parent."""
+"""Child processes that die with their parent, even if the kernel kills the parent; and work that is shared among such processes."""
 
 from __future__ import annotations
 
 import ctypes
+import multiprocessing
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from typing import Any, TypeVar
 
+Result = TypeVar("Result")
+Job = TypeVar("Job", bound=Hashable)
 _PR_SET_PDEATHSIG = 1
 THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}
@@ -24,6 +29,20 @@ def dying_with_parent(parent: int | None = None) -> Callable[[], None]:
             os._exit(1)
 
     return die_with_parent
+
+
+def run_in_workers(call: Callable[..., Result], jobs: Mapping[Job, tuple[Any, ...]], processes: int) -> Iterator[tuple[Job, Result]]:
+    """Each job with what `call(*arguments)` returned, as they end, in `processes` workers. An error or a stop drops those not begun."""
+    if not jobs:
+        return
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(min(processes, len(jobs)), mp_context=context, initializer=start_worker, initargs=(os.getpid(),))
+    try:
+        futures = {pool.submit(call, *arguments): job for job, arguments in jobs.items()}
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def start_worker(parent: int) -> None:

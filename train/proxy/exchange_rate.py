@@ -1,6 +1,6 @@
 """How many expert traces are worth as much as RL? A curve of success over further traces, and where RL's success lies on it.
 
-One policy learns from a world's first experts. From it start, on one side, imitations of 0, 50, 100 ... further expert traces (all with the
+One policy learns from a world's first experts. From it begin, on one side, imitations of 0, 50, 100 ... further expert traces (all with the
 same number of tokens read, the first experts among them), and on the other RL on fresh tasks. The exchange rate is the number of traces
 at which both succeed equally often on held-out tasks. With what a trace and a rollout cost, it says which of the two to buy next.
 
@@ -10,10 +10,7 @@ may need fewer traces for the same gain. Every point is kept, so a killed call c
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,12 +23,12 @@ from storage.execution import Progress
 from storage.journal import Journal
 from storage.records import content_id
 from synth.worlds import WORLDS, WorldName
-from train.child_process import start_worker
+from train.child_process import run_in_workers
 from train.measure.evaluate import Estimate
 from train.proxy.mixtures import Floats
 from train.proxy.world_study import StudyConfig, WorldStudy
 
-VERSION = 1
+VERSION = 2
 ROLLOUTS_A_STEP = 64
 _RESAMPLES = 1_000
 
@@ -56,7 +53,8 @@ class ExchangeConfig(StudyConfig):
 
 @dataclass(frozen=True)
 class Rung:
-    """Something to buy: `amount` traces, or rollouts of RL. gain: over imitation of the first experts alone, with as many tokens."""
+    """Something to buy: `amount` traces, or rollouts of RL. gain: over the better of what costs nothing, the policy as it is and one that
+    imitates its first experts again, for as many tokens as the traces are read."""
 
     name: str
     amount: int
@@ -70,20 +68,26 @@ class ExchangeRate:
 
     traces: number of traces that are worth RL's rollouts: 0 if RL brought no more than no traces, infinite if it is above the whole curve.
     low, high: its 95 % interval over seeds and tasks.
+    start: success of the policy that all begin with.
+    rungs: numbers of traces, rising from 0, then RL.
     rollouts: that RL made.
+    seeds: trainings of each point.
     """
 
     traces: float
     low: float
     high: float
+    start: Estimate
     rungs: tuple[Rung, ...]
     rollouts: int
+    seeds: int
 
-    def break_even(self) -> float:
+    def break_even(self, traces: float | None = None) -> float:
         """Rollouts that bring as much as one trace: where a trace costs more, RL is cheaper. Infinite if RL brought nothing. If RL is above
-        the whole curve, that of its last point: RL may be cheaper below it, too."""
+        the whole curve, that of its last point: RL may be cheaper below it, too. traces: what RL is worth, if not as measured."""
+        worth = self.traces if traces is None else traces
         most = max(rung.amount for rung in self.rungs if rung.name != "RL")
-        return self.rollouts / min(self.traces, most) if self.traces > 0 else float("inf")
+        return self.rollouts / min(worth, most) if worth > 0 else float("inf")
 
     def per_money(self, trace: float, rollout: float) -> list[tuple[Rung, float, float]]:
         """Each rung that costs something with its cost and its gain per unit of money, the best first. trace, rollout: price of one."""
@@ -112,24 +116,34 @@ def exchange_rate(world: str, config: ExchangeConfig, kept: Path, *, processes: 
     return summarise(config, {point: np.array(found[key]) for point, key in keys.items()})
 
 
+def missing_points(world: str, config: ExchangeConfig, kept: Path) -> list[Point]:
+    """The points that the file `kept` does not have."""
+    found = Journal(kept).entries()
+    return [point for point in points_of(config) if point_key(world, config, *point) not in found]
+
+
 Point = tuple[int, int]
-"""A seed and a number of traces; -1 is RL."""
-RL = -1
+"""A seed and a number of traces; or RL, or START, the policy that all begin with."""
+RL, START = -1, -2
 
 
 def points_of(config: ExchangeConfig) -> list[Point]:
-    return [(seed, count) for seed in range(config.seeds) for count in (RL, *config.traces)]
+    return [(seed, count) for seed in range(config.seeds) for count in (RL, START, *config.traces)]
 
 
 def point_key(world: str, config: ExchangeConfig, seed: int, count: int) -> str:
     """Of a point's result: what does not bear on it is left out."""
     world = Path(world).read_text(encoding="utf-8") if world.endswith((".yaml", ".yml")) else f"{world} {WORLDS[world].version}"
-    settings = config.model_dump(exclude={"traces", "seeds", *(("trace_tokens", "trace_rate") if count == RL else ("steps",))})
+    settings = config.model_dump(exclude={"traces", "seeds", *_UNUSED.get(count, ("steps",))})
     return content_id("exchange", VERSION, world, settings, config.traces[-1], seed, count)
 
 
+_UNUSED = {RL: ("trace_tokens", "trace_rate"), START: ("trace_tokens", "trace_rate", "steps")}
+"""Settings that do not bear on a point; the number of steps does not on any number of traces."""
+
+
 def train_point(world: str, config: ExchangeConfig, seed: int, count: int) -> list[float]:
-    """Success by held-out task of the policy after `count` further traces, or RL."""
+    """Success by held-out task of the policy after `count` further traces, or RL, or as it begins."""
     named: str = TypeAdapter(WorldName).validate_python(world)  # registers a file's world in this process
     study = WorldStudy(WORLDS[named], config.model_copy(update={"seed": config.seed + seed}), extra=config.traces[-1])
     if len(study.more_experts) < config.traces[-1]:
@@ -137,44 +151,40 @@ def train_point(world: str, config: ExchangeConfig, seed: int, count: int) -> li
     policy = study.first_policy()
     if count == RL:
         study.reinforce(policy, config.steps, "success", lambda step: None)
-    else:
+    elif count != START:
         study.imitate(policy, [*study.experts, *study.more_experts[:count]], config.trace_tokens, learning_rate=config.trace_rate)
     rates: list[float] = study.measure(policy).tolist()
     return rates
 
 
 def _measured(world: str, config: ExchangeConfig, points: Sequence[Point], processes: int) -> Iterator[tuple[Point, list[float]]]:
-    if not points:
-        return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(processes, len(points)), mp_context=context, initializer=start_worker, initargs=(os.getpid(),)) as pool:
-        futures = {pool.submit(train_point, world, config, *point): point for point in points}
-        for future in as_completed(futures):
-            yield futures[future], future.result()
+    return run_in_workers(train_point, {point: (world, config, *point) for point in points}, processes)
 
 
 def summarise(config: ExchangeConfig, success: Mapping[Point, Floats]) -> ExchangeRate:
     """The rate from the success by held-out task of every point. A seed's points have the same tasks, and seeds have others, so intervals
     resample seeds, and within each its tasks."""
-    counts, rng = (*config.traces, RL), np.random.default_rng(0)
+    counts, rng = (*config.traces, RL, START), np.random.default_rng(0)
     by_seed = [np.stack([success[seed, count] for count in counts]) for seed in range(config.seeds)]
     means = np.mean([rates.mean(axis=1) for rates in by_seed], axis=0)
     resampled = np.empty((_RESAMPLES, len(counts)))
     for at in range(_RESAMPLES):
         drawn = [by_seed[seed] for seed in rng.integers(config.seeds, size=config.seeds)]
         resampled[at] = np.mean([rates[:, rng.integers(rates.shape[1], size=rates.shape[1])].mean(axis=1) for rates in drawn], axis=0)
-    rungs = [
+    free = max(0, len(counts) - 1, key=lambda at: float(means[at]))
+    rungs = tuple(
         Rung(
             "RL" if count == RL else "traces",
             config.steps * ROLLOUTS_A_STEP if count == RL else count,
             _estimate(means[at], resampled[:, at]),
-            _estimate(means[at] - means[0], resampled[:, at] - resampled[:, 0]),
+            _estimate(means[at] - means[free], resampled[:, at] - resampled[:, free]),
         )
-        for at, count in enumerate(counts)
-    ]
-    rate, *rates = (crossing(config.traces, point[:-1].tolist(), float(point[-1])) for point in (means, *resampled))
+        for at, count in enumerate(counts[:-1])
+    )
+    rate, *rates = (crossing(config.traces, point[:-2].tolist(), float(point[-2])) for point in (means, *resampled))
     low, high = np.quantile(rates, (0.025, 0.975), method="nearest")
-    return ExchangeRate(rate, float(low), float(high), tuple(rungs), config.steps * ROLLOUTS_A_STEP)
+    start = _estimate(means[-1], resampled[:, -1])
+    return ExchangeRate(rate, float(low), float(high), start, rungs, config.steps * ROLLOUTS_A_STEP, config.seeds)
 
 
 def _estimate(mean: float, resampled: Floats) -> Estimate:

@@ -11,11 +11,8 @@ whatever a larger model knows before: such a model may gain from sources that a 
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -25,15 +22,16 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 from scipy.stats import spearmanr
 
+from storage.errors import BadInput
 from storage.execution import Progress
 from storage.files import replace_atomically
 from storage.journal import Journal
 from storage.records import Language, content_id
 from storage.store import Store
 from synth.run.evolution.source_weights import SourceKind
-from train.child_process import start_worker
+from train.child_process import run_in_workers
 from train.data.seed_split import rough_tokens
-from train.proxy.mixtures import Floats, Gain, draw_data, draw_mixtures, fit_ridge, gains, weights
+from train.proxy.mixtures import FREE_RUNS, Floats, Gain, draw_data, draw_mixtures, fit_ridge, gains, weights
 from train.proxy.sources import HeldOutConversation, LabelledConversation, read_held_out, read_sources, totals
 
 VERSION = 2
@@ -53,7 +51,7 @@ class ValueConfig(BaseModel):
     language: Language = Field("en", description="Language of the conversations and of the held-out tasks.")
     runs: int = Field(24, ge=8, description="Proxies on random mixtures.")
     checks: int = Field(8, ge=4, description="Proxies on fresh mixtures, whose losses are predicted first.")
-    data_tokens: int = Field(100_000, ge=5_000, description="Tokens of data of a run.")
+    data_tokens: int = Field(100_000, ge=10_000, description="Tokens of data of a run.")
     train_tokens: int = Field(300_000, ge=10_000, description="Tokens that a run reads, repetitions counted.")
     held_out: int = Field(300, ge=20, description="Most held-out tasks that are measured on.")
     seed: int = Field(0, ge=0, description="Seed of the mixtures, the weights and the order.")
@@ -71,7 +69,8 @@ class ValueRun:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """How much the held-out loss rises without a source (its tokens shared among the others); positive: the source is needed."""
+    """How much the held-out loss rises without a source (its tokens shared among the others); positive: the source is needed. From one
+    training each, so without an interval."""
 
     source: str
     rise: float
@@ -120,10 +119,12 @@ def plan_value(store: Store, config: ValueConfig) -> ValuePlan:
 
 
 def value_sources(store: Store, config: ValueConfig, *, progress: Progress | None = None) -> tuple[Value, Path]:
-    """Runs the proxies that are not kept yet, and returns what they say, and the folder with `value.json` and `weights.json`.
+    """Runs the proxies that are not kept yet, and returns what they say, and the folder with `value.json` (and `weights.json`, unless
+    sources are origins).
 
     Raises:
-        BadInput: the store has no conversations or held-out tasks in this language, or all are of one source.
+        BadInput: the store has no conversations or held-out tasks in this language, all are of one source or of small ones, or there are
+            too few runs for its sources.
     """
     study = _Study.read(store, config)
     with study.journal() as journal:
@@ -137,7 +138,8 @@ def value_sources(store: Store, config: ValueConfig, *, progress: Progress | Non
             report("proxies", len(kept), len(study.runs))
     value = study.summarise(kept)
     _write_json(study.folder / "value.json", asdict(value))
-    _write_json(study.folder / "weights.json", {"by": config.by, "weights": value.weights})
+    if config.by != "origin":  # `train.synthesised_share` sets it
+        _write_json(study.folder / "weights.json", {"by": config.by, "weights": value.weights})
     return value, study.folder
 
 
@@ -163,6 +165,9 @@ class _Study:
     def read(cls, store: Store, config: ValueConfig) -> _Study:
         conversations = read_sources(store, config.by, config.language)
         held_out = read_held_out(store, config.language, config.held_out)
+        sources = len({one.source for one in conversations})
+        if config.runs < sources + FREE_RUNS:
+            raise BadInput(f"{sources} sources need at least {sources + FREE_RUNS} --runs, and {config.runs} are asked for")
         texts = [[one.source, *(message.to_openai() for message in one.messages)] for one in conversations]
         measured = [[message.to_openai() for message in one.messages] for one in held_out]
         settings = config.model_dump(exclude={"processes"})
@@ -242,11 +247,7 @@ def _results(study: _Study, runs: Sequence[ValueRun]) -> Iterator[tuple[ValueRun
             "held_out": [[one.stratum, [message.to_openai() for message in one.messages]] for one in study.held_out],
         }
         _write_json(path, content)
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(study.config.processes, mp_context=context, initializer=start_worker, initargs=(os.getpid(),)) as pool:
-        futures = {pool.submit(_train_proxy, path, study.config, run): run for run in runs}
-        for future in as_completed(futures):
-            yield futures[future], future.result()
+    yield from run_in_workers(_train_proxy, {run: (path, study.config, run) for run in runs}, study.config.processes)
 
 
 def _train_proxy(data: Path, config: ValueConfig, run: ValueRun) -> dict[str, Any]:

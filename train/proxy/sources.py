@@ -55,25 +55,30 @@ def read_sources(store: Store, kind: SourceKind, language: Language) -> list[Lab
     """The accepted conversations of a store in one language, each with its source.
 
     Raises:
-        BadInput: there are none, or all are of one source.
+        BadInput: there are none, all are of one source, or all sources are too small.
     """
     rows = store.query(_ACCEPTED_SQL, [language]).to_dicts()
     if not rows:
         raise BadInput(f"{store.root} has no accepted conversation in {language}: run `headrace synthesize` on it, or give --language")
     labels = [_label(row, kind) for row in rows]
-    if len(set(labels)) == 1:
-        raise BadInput(
-            f"all conversations of {store.root} are of one {kind} ({labels[0]}), so there is nothing to compare: give another --by"
-        )
     sizes: dict[str, int] = defaultdict(int)
     for label, row in zip(labels, rows, strict=True):
         sizes[label] += len(row["messages"])
     total = sum(sizes.values())
     largest = sorted(sizes, key=lambda label: (-sizes[label], label))[:_MOST_SOURCES]
     kept = {label for label in largest if sizes[label] >= _LEAST_SHARE * total}
+    sources = [label if label in kept else OTHER for label in labels]
+    if len(set(labels)) == 1:
+        raise BadInput(
+            f"all conversations of {store.root} are of one {kind} ({labels[0]}), so there is nothing to compare: give another --by"
+        )
+    if len(set(sources)) == 1:
+        raise BadInput(
+            f"each of the {len(set(labels))} sources of {store.root} by {kind} has less than {_LEAST_SHARE:.0%} of it: give another --by"
+        )
     return [
-        LabelledConversation(label if label in kept else OTHER, tuple(Message.model_validate(one) for one in json.loads(row["messages"])))
-        for label, row in zip(labels, rows, strict=True)
+        LabelledConversation(source, tuple(Message.model_validate(one) for one in json.loads(row["messages"])))
+        for source, row in zip(sources, rows, strict=True)
     ]
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from flows.summaries.summary_tables import Table
     from train.proxy.exchange_rate import ExchangeConfig, ExchangeRate
 
-_CPU_S_PER_TRACE_POINT, _CPU_S_PER_STEP = 60, 0.5
+_CPU_S_PER_POINT, _CPU_S_PER_STEP = 60, 0.5
 """About what a training costs, for the plan: two imitations and a measurement; an RL step."""
 
 World = Annotated[str, typer.Argument(metavar="NAME|FILE", help="World to measure in: its name, or a spec file.")]
@@ -23,7 +23,12 @@ Rollout = Annotated[float, typer.Option("--rollout", metavar="PRICE", min=0, hel
 Traces = Annotated[str, typer.Option("--traces", metavar="N,N,...", help="Numbers of further traces to measure, rising from 0.")]
 Steps = Annotated[int, typer.Option("--steps", metavar="N", min=1, help="RL steps of 8 tasks and 8 rollouts.")]
 Seeds = Annotated[int, typer.Option("--seeds", metavar="N", min=1, help="Trainings of every point; more of them make intervals narrower.")]
-Kept = Annotated[Path, typer.Option("--kept", metavar="FILE", help="Finished points; a second call measures only what it lacks.")]
+Kept = Annotated[
+    Path,
+    typer.Option(
+        "--kept", metavar="FILE", help="Finished trainings; only what it lacks is trained. The last number of --traces counts for all."
+    ),
+]
 Processes = Annotated[int, typer.Option("--processes", metavar="N", min=1, help="Trainings at the same time, one thread each.")]
 
 
@@ -53,14 +58,14 @@ def price(
     with handle_errors(debug):
         from flows.runtime.progress import report, show_on_console
         from flows.summaries.summary_tables import print_table
-        from train.proxy.exchange_rate import exchange_rate, points_of
+        from train.proxy.exchange_rate import RL, exchange_rate, missing_points, points_of
 
         config = _config(world, traces, steps, seeds)
         _check_prices(trace, rollout)
         if dry_run:
-            points = points_of(config)
-            cpu_s = seeds * (len(config.traces) + 1) * _CPU_S_PER_TRACE_POINT + seeds * steps * _CPU_S_PER_STEP
-            print_text(f"{len(points)} trainings, about {cpu_s / 60:.0f} CPU minutes, fewer if {kept} has some of them")
+            left = missing_points(world, config, kept)
+            cpu_s = len(left) * _CPU_S_PER_POINT + sum(count == RL for _, count in left) * steps * _CPU_S_PER_STEP
+            print_text(f"{len(left)} of {len(points_of(config))} trainings, about {cpu_s / 60:.0f} CPU minutes; the others are in {kept}")
             print_text("nothing was done", style="dim")
             return
         with show_on_console(out):
@@ -104,11 +109,11 @@ def _rung_table(rate: ExchangeRate, trace: float, rollout: float) -> Table:
             "success": f"{rung.success.mean:.3f}",
             "gain": f"{rung.gain.mean:+.3f}",
             "95 %": f"{rung.gain.low:+.3f} to {rung.gain.high:+.3f}",
-            "gain for 1 of money": f"{each:+.4f}",
+            "gain per unit of money": f"{each:+.4f}",
         }
         for rung, cost, each in rate.per_money(trace, rollout)
     ]
-    return Table("price", "Rungs, the best for its price first; gain over imitation without further traces", rows)
+    return Table("price", "What to buy, the most gain for its price first; gain over the best that costs nothing", rows)
 
 
 def _verdict(rate: ExchangeRate, trace: float, rollout: float) -> list[str]:
@@ -117,11 +122,21 @@ def _verdict(rate: ExchangeRate, trace: float, rollout: float) -> list[str]:
     lines = [f"RL's {rate.rollouts:,} rollouts are worth {_traces(rate.traces)} (95 %: {_traces(rate.low)} to {_traces(rate.high)})."]
     if rate.traces > 0:
         less = ", or perhaps fewer" if rate.traces == float("inf") else ""
-        lines.append(f"To gain as much as they do, RL is cheaper where a trace costs more than {rate.break_even():,.0f} rollouts{less}.")
+        lines.append(
+            f"To gain as much as they do, RL is cheaper where a trace costs more than {rate.break_even():,.0f} rollouts{less} "
+            f"(95 %: {_rollouts(rate.break_even(rate.high))} to {_rollouts(rate.break_even(rate.low))})."
+        )
+    if rate.seeds == 1:
+        lines.append("With one seed, intervals are over tasks alone: another training may give another result.")
     if each <= 0:
         return [*lines, "Nothing that was measured adds success: neither is worth its price here."]
     doubt = "" if best.gain.low > 0 else ", but its gain may be chance: use more --seeds"
-    return [*lines, f"Next: {name} for {cost:,.2f}, the most gain for its price{doubt}."]
+    begin = " The first traces bring most, so this says where to begin, not how many to buy." if best.name != "RL" else ""
+    return [*lines, f"Next: {name} for {cost:,.2f}, the most gain for its price{doubt}.{begin}"]
+
+
+def _rollouts(number: float) -> str:
+    return "no price" if number == float("inf") else f"{number:,.0f}"
 
 
 def _traces(number: float) -> str:

@@ -21,7 +21,7 @@ By = Annotated[
     typer.Option("--by", help="What a source is: its conversations share a world, cluster, mode family, origin, teacher, or day."),
 ]
 Runs = Annotated[int, typer.Option("--runs", metavar="N", min=8, help="Proxies on random mixtures; more narrow the intervals.")]
-DataTokens = Annotated[int, typer.Option("--data-tokens", metavar="N", min=5_000, help="Tokens of data of a proxy.")]
+DataTokens = Annotated[int, typer.Option("--data-tokens", metavar="N", min=10_000, help="Tokens of data of a proxy.")]
 TrainTokens = Annotated[int, typer.Option("--train-tokens", metavar="N", min=10_000, help="Tokens a proxy reads, repetitions counted.")]
 Language = Annotated[Literal["en", "zh"], typer.Option("--language", help="Language of the conversations and held-out tasks.")]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of mixtures, weights and order.")]
@@ -71,7 +71,8 @@ def value(
         for line in _verdict(result):
             print_text(line)
         picture = _draw(result, folder)
-        print_text(f"table, picture, weights: {folder}/value.json, {picture.name}, weights.json")
+        weights = "no weights (train.synthesised_share sets the share of origins)" if by == "origin" else "weights.json"
+        print_text(f"table, picture, weights: {folder}/value.json, {picture.name}, {weights}")
 
 
 def _plan_table(plan: ValuePlan) -> Table:
@@ -93,7 +94,7 @@ def _value_table(result: Value) -> Table:
             "tokens": f"{result.tokens[gain.source]:,}",
             "gain": f"{1000 * gain.gain:+.2f}",
             "95 %": f"{1000 * gain.low:+.2f} to {1000 * gain.high:+.2f}",
-            "loss without it": f"{1000 * rises[gain.source]:+.1f}",
+            "loss without it (one run)": f"{1000 * rises[gain.source]:+.1f}",
             "weight": f"{result.weights[gain.source]:.2f}",
         }
         for gain in sorted(result.gains, key=lambda one: -one.gain)
@@ -108,11 +109,15 @@ def _verdict(result: Value) -> list[str]:
     is_trusted = result.rank >= TRUSTED_RANK
     trust = "its ranking of sources can be used" if is_trusted else "too little, so all weights are 1: use more --runs or --data-tokens"
     clear = sum(one.low > 0 or one.high < 0 for one in result.gains)
-    return [
+    lines = [
         f"On {len(result.predicted)} fresh mixtures, predicted and realised losses correlate by {result.rank:.2f} (Spearman): {trust}.",
-        f"{clear} of {len(result.gains)} sources differ from the mixture by more than chance"
-        + ("; the others keep the same weight." if is_trusted else "."),
     ]
+    if is_trusted:
+        lines.append(
+            f"Of {len(result.gains)} sources, {clear} have an interval without 0 (by chance alone {0.05 * len(result.gains):.1f} would); "
+            "the others keep the same weight."
+        )
+    return lines
 
 
 def _draw(result: Value, folder: Path) -> Path:

@@ -12,7 +12,7 @@ from storage.store import Store
 from synth.run.config import SynthesisConfig
 from synth.run.synthesize import synthesize
 from train.proxy import exchange_rate
-from train.proxy.exchange_rate import RL
+from train.proxy.exchange_rate import RL, START
 
 SPEC = Path(__file__).resolve().parents[2] / "synth" / "car_workshop.yaml"
 
@@ -42,7 +42,7 @@ def test_a_dry_run_of_value_prints_the_sources_and_trains_nothing(store: Path) -
 
 
 def test_value_prints_gains_and_says_how_far_to_trust_them(store: Path) -> None:
-    code, printed = run("value", "--store", str(store), "--runs", "8", "--data-tokens", "5000", "--train-tokens", "10000")
+    code, printed = run("value", "--store", str(store), "--runs", "8", "--data-tokens", "10000", "--train-tokens", "10000")
 
     assert code == 0, printed
     assert "Spearman" in printed
@@ -69,7 +69,7 @@ def test_price_plans_and_refuses_what_it_cannot_measure(tmp_path: Path) -> None:
     prices = ["--trace", "0.1", "--rollout", "0.001"]
     code, printed = run("price", "library", *prices, "--dry-run", "--kept", str(tmp_path / "price.jsonl"))
     assert code == 0, printed
-    assert "18 trainings" in printed
+    assert "21 of 21 trainings" in printed
     assert not list(tmp_path.iterdir())
     assert "did you mean 'library'" in run("price", "librari", *prices, "--dry-run")[1]
     assert "traces must rise from 0" in run("price", "library", *prices, "--traces", "5,3", "--dry-run")[1]
@@ -78,7 +78,7 @@ def test_price_plans_and_refuses_what_it_cannot_measure(tmp_path: Path) -> None:
 
 def test_price_says_what_to_buy_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Given scripted points in which traces bring more than RL, then they come first unless they cost a thousand times as much."""
-    success = {0: 0.2, 50: 0.6, RL: 0.3}
+    success = {0: 0.2, 50: 0.6, RL: 0.3, START: 0.1}
     monkeypatch.setattr(exchange_rate, "_measured", lambda world, config, points, processes: [(at, [success[at[1]]] * 20) for at in points])
     options = ["--traces", "0,50", "--steps", "1", "--kept", str(tmp_path / "kept" / "price.jsonl")]
 

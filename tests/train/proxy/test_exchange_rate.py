@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from storage.errors import BadInput
 from train.proxy import world_study
-from train.proxy.exchange_rate import RL, ExchangeConfig, crossing, exchange_rate, points_of, summarise, train_point
+from train.proxy.exchange_rate import RL, START, ExchangeConfig, crossing, exchange_rate, points_of, summarise, train_point
 
 SMALL = ExchangeConfig(frames=30, experts=24, sft_tokens=5_000, held_out=16, traces=(0, 8), trace_tokens=5_000, steps=1, seeds=1)
 
@@ -28,7 +28,7 @@ def test_a_known_rate_is_found_with_an_interval_and_decides_at_a_price() -> None
     """Given scripted successes by which RL is worth about ten traces, then the rate says so, and the cheaper rung comes first."""
     config = ExchangeConfig(traces=(0, 10, 100), seeds=4, steps=10)
     rng = np.random.default_rng(0)
-    rate = {0: 0.2, 10: 0.4, 100: 0.6, RL: 0.4}
+    rate = {0: 0.2, 10: 0.4, 100: 0.6, RL: 0.4, START: 0.1}
     success = {(seed, count): (rng.random(400) < rate[count]).astype(float) for seed, count in points_of(config)}
 
     found = summarise(config, success)
@@ -48,7 +48,7 @@ def test_the_points_of_a_killed_call_are_kept_and_prices_need_no_training(tmp_pa
     kept.write_text("\n".join(lines[:-1]) + "\n")
     again = exchange_rate("hotel", SMALL, kept, processes=1)
 
-    assert seen == [(0, 3), (1, 3), (2, 3), (3, 3)]
+    assert seen == [(0, 4), (1, 4), (2, 4), (3, 4), (4, 4)]
     assert again == first
     assert sorted(kept.read_text().splitlines()) == sorted(lines)
 
@@ -61,8 +61,21 @@ def test_numbers_of_traces_that_do_not_rise_from_none_are_refused() -> None:
 
 def test_rl_above_the_whole_curve_has_a_price_that_is_only_a_bound() -> None:
     config = ExchangeConfig(traces=(0, 10), seeds=1, steps=10)
-    found = summarise(config, {(0, 0): np.full(20, 0.1), (0, 10): np.full(20, 0.2), (0, RL): np.full(20, 0.9)})
+    found = summarise(
+        config, {(0, 0): np.full(20, 0.1), (0, 10): np.full(20, 0.2), (0, RL): np.full(20, 0.9), (0, START): np.full(20, 0.1)}
+    )
     assert (found.traces, found.break_even()) == (float("inf"), 64.0)
+
+
+def test_what_makes_the_policy_worse_than_it_was_is_no_gain() -> None:
+    """Given that repeating the first experts hurts, then gains are above the policy as it is."""
+    config = ExchangeConfig(traces=(0, 10), seeds=1, steps=10)
+    rates = {0: 0.1, 10: 0.25, RL: 0.2, START: 0.3}
+
+    found = summarise(config, {(0, count): np.full(20, rate) for count, rate in rates.items()})
+
+    assert [rung.gain.mean for rung in found.rungs] == pytest.approx([-0.2, -0.05, -0.1])
+    assert found.start.mean == pytest.approx(0.3)
 
 
 def test_a_world_with_too_few_further_traces_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,11 +67,24 @@ def test_a_source_gains_more_where_there_is_little_of_it() -> None:
     assert much.gain < 0
 
 
-def test_gains_of_noise_are_within_their_intervals() -> None:
-    shares = draw_mixtures(OWN, 40, np.random.default_rng(4))
-    noise = np.random.default_rng(5).normal(1.0, 0.05, 40)
+@pytest.mark.parametrize("size", [0.0, 0.05, 0.3])
+def test_intervals_cover_the_true_gains_as_often_as_they_say(size: float) -> None:
+    """Given effects that are absent, modest or strong beside the noise, then 95 % of the intervals hold the gain that made the losses."""
+    rng, own = np.random.default_rng(4), np.array([0.3, 0.25, 0.2, 0.15, 0.07, 0.03])
+    replaced = 0.9 * own + 0.1 * np.eye(6)
+    covered = []
+    for _ in range(150):
+        shares, effects = draw_mixtures(own, 24, rng), rng.normal(0.0, size, 6)
+        found = gains(list("abcdef"), shares, 1.0 + np.sqrt(shares) @ effects + rng.normal(0.0, 0.03, 24), own, budget=100_000)
+        true = (np.sqrt(own) - np.sqrt(replaced)) @ effects
+        covered += [one.low <= gain <= one.high for one, gain in zip(found, true.tolist(), strict=True)]
 
-    found = gains(["a", "b", "c"], shares, noise, OWN, budget=100_000)
+    assert 0.92 <= np.mean(covered) <= 0.98
+
+
+def test_sources_that_differ_by_chance_have_equal_weights() -> None:
+    shares = draw_mixtures(OWN, 40, np.random.default_rng(4))
+    found = gains(["a", "b", "c"], shares, np.random.default_rng(5).normal(1.0, 0.05, 40), OWN, budget=100_000)
 
     assert all(one.low <= 0 <= one.high for one in found)
     assert weights(found) == {"a": 1.0, "b": 1.0, "c": 1.0}

@@ -14,10 +14,12 @@ from storage.store import Store
 from synth.run.config import SynthesisConfig
 from synth.run.synthesize import synthesize
 from train.proxy import source_value as value_module
+from train.proxy import sources
+from train.proxy.mixtures import FREE_RUNS
 from train.proxy.source_value import ValueConfig, plan_value, run_key, value_sources
 from train.proxy.sources import OTHER, read_held_out, read_sources
 
-CONFIG = ValueConfig(runs=8, checks=4, data_tokens=5_000, train_tokens=10_000, held_out=40)
+CONFIG = ValueConfig(runs=8, checks=4, data_tokens=10_000, train_tokens=10_000, held_out=40)
 
 
 @pytest.fixture(scope="module")
@@ -56,14 +58,21 @@ def test_stores_that_cannot_be_compared_are_refused(store: Store, tmp_path: Path
         read_sources(store, "origin", "en")
     with pytest.raises(BadInput, match="no accepted conversation in zh"):
         read_sources(store, "world", "zh")
+    with pytest.raises(BadInput, match=f"2 sources need at least {2 + FREE_RUNS} --runs"):
+        plan_value(store, CONFIG.model_copy(update={"runs": 3}))
+
+
+def test_a_store_of_small_sources_alone_is_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "_LEAST_SHARE", 0.9)
+    with pytest.raises(BadInput, match=r"each of the 2 sources .* by world has less than 90% of it"):
+        read_sources(store, "world", "en")
 
 
 def test_a_plan_counts_the_proxies_and_trains_none(store: Store) -> None:
     plan = plan_value(store, CONFIG)
 
-    sources = len(plan.sources)
-    assert sources == 2
-    assert plan.left == plan.runs == CONFIG.runs + CONFIG.checks + 1 + sources
+    assert len(plan.sources) == 2
+    assert plan.left == plan.runs == CONFIG.runs + CONFIG.checks + 1 + len(plan.sources)
     assert not list(store.root.parent.glob("value/*/runs.jsonl"))
 
 
