@@ -180,10 +180,10 @@ def shuffled(conversations: Sequence[Sequence[Message]], seed: int) -> list[tupl
 
 @dataclass(frozen=True)
 class Comparison:
-    """An arm less another, on the same seeds and tasks. by_stratum: mean differences."""
+    """An arm less another, on the same seeds and tasks: over all strata, and in each."""
 
     estimate: Estimate
-    by_stratum: Mapping[str, float]
+    by_stratum: Mapping[str, Estimate]
 
     @property
     def standard_error(self) -> float:
@@ -214,8 +214,8 @@ def difference(cells: Cells, of: ArmCell, to: ArmCell, seeds: Sequence[int], dec
     """`of` less `to`; the seeds of the two cells are replaced by `seeds`."""
     pairs = [(success(cells, replace(of, seed=seed), decoding), success(cells, replace(to, seed=seed), decoding)) for seed in seeds]
     differences = [one - other for one, other in pairs]
-    by_stratum = np.mean(differences, axis=0).reshape(len(STRATA), EACH).mean(axis=1)
-    return Comparison(bootstrap(differences), dict(zip(STRATA, by_stratum.tolist(), strict=True)))
+    parts = [[one.reshape(len(STRATA), EACH)[at] for one in differences] for at in range(len(STRATA))]
+    return Comparison(bootstrap(differences), dict(zip(STRATA, map(bootstrap, parts), strict=True)))
 
 
 def by_rate(cells: Cells, arm: Arm, other: Arm, decoding: str = "greedy") -> list[Comparison]:

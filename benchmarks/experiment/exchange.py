@@ -28,7 +28,7 @@ KEYS = (
 
 @dataclass(frozen=True)
 class ExchangeCell:
-    """A point of the curve: a seed, and a number of further traces; -1 is RL."""
+    """A point of `headrace price`: a seed, and a number of further traces; -1 is RL, -2 the policy that all begin with."""
 
     seed: int
     traces: int
@@ -62,6 +62,7 @@ def figures(cells: Cells) -> Figures:
         "rl_break_even_price": _price(rate, rate.traces),
         "rl_break_even_price_lo95": _price(rate, rate.high),
         "rl_break_even_price_hi95": _price(rate, rate.low),
+        "start_success": rate.start.mean,
         "no_traces_success": next(rung.success.mean for rung in rate.rungs if rung.amount == 0),
         "rl_gain": gains["RL", rate.rollouts],
         **{f"traces_gain_{count}": gains["traces", count] for count in CONFIG.traces[1:]},

@@ -32,7 +32,7 @@ DIVERSITY_KEYS = (
     "power_detectable",
     *(f"coverage_minus_even{end}" for end in (*_INTERVAL, "_sampled", "_sampled_lo95")),
     "coverage_worst_stratum",
-    *(f"coverage_minus_even_{_word(stratum)}" for stratum in STRATA),
+    *(f"coverage_minus_even_{_word(stratum)}{end}" for stratum in STRATA for end in _INTERVAL),
     *(f"{arm}_minus_even_as_drawn{end}" for arm in _DRAWN for end in _INTERVAL),
     "shuffled_hi95",
     *(f"coverage_minus_{arm}{end}" for arm in _RIVALS for end in _INTERVAL),
@@ -120,13 +120,14 @@ def diversity_figures(cells: Cells) -> Figures:
         **_with_interval("coverage_minus_even", coverage.estimate),
         "coverage_minus_even_sampled": sampled.estimate.mean,
         "coverage_minus_even_sampled_lo95": sampled.estimate.low,
-        "coverage_worst_stratum": min(coverage.by_stratum.values()),
-        **{f"coverage_minus_even_{_word(stratum)}": mean for stratum, mean in coverage.by_stratum.items()},
+        "coverage_worst_stratum": min(one.mean for one in coverage.by_stratum.values()),
         "shuffled_hi95": max(
             diversity.difference_to_base(cells, ArmCell("shuffled", MAIN_SIZE, rate, 0), [BaseCell(base_of(seed)) for seed in SEEDS]).high
             for rate in RATES
         ),
     }
+    for stratum, estimate in coverage.by_stratum.items():
+        figures |= _with_interval(f"coverage_minus_even_{_word(stratum)}", estimate)
     for arm in _COMPARED:
         figures |= _with_interval(f"{arm}_minus_even", diversity.worse(cells, arm, "even").estimate)
         figures |= _with_interval(f"{arm}_minus_even_better", diversity.better(cells, arm, "even").estimate)
@@ -134,7 +135,9 @@ def diversity_figures(cells: Cells) -> Figures:
         figures |= _with_interval(f"{arm}_minus_even_as_drawn", diversity.as_drawn(cells, arm, "even"))
     for arm in _RIVALS:
         figures |= _with_interval(f"coverage_minus_{arm}", diversity.worse(cells, "coverage", arm).estimate)
-    figures["coverage_two_thirds_worst_stratum"] = min(diversity.worse(cells, "coverage_two_thirds", "even").by_stratum.values())
+    figures["coverage_two_thirds_worst_stratum"] = min(
+        one.mean for one in diversity.worse(cells, "coverage_two_thirds", "even").by_stratum.values()
+    )
     figures |= _with_interval("learned_minus_coverage", diversity.worse(cells, "learned", "coverage").estimate)
     figures |= _with_interval("learned_minus_coverage_better", diversity.better(cells, "learned", "coverage").estimate)
     figures["even_unmeasured"] = float(np.mean([cells[diversity.SharesCell(seed)]["unmeasured"] for seed in PRIMARY_SEEDS]))

@@ -62,7 +62,8 @@ def features(blueprint: Blueprint) -> Features:
 
 
 def estimated_tokens(blueprint: Blueprint) -> int:
-    """Tokens of the conversation before it is executed: words of its turns and calls, and an assumed length of each result."""
+    """Tokens of the conversation before it is executed: words of its turns and calls, and an assumed length of each result.
+    Without the system message and the list of tools, which nearly all conversations of a world share."""
     words = sum(_words(turn.text) + _words(turn.reply) for turn in blueprint.turns)
     values = sum(_words(str(argument.value)) for node in blueprint.nodes for argument in node.arguments.values())
     return max(1, words + values + len(blueprint.nodes) * (CALL_TOKENS + RESULT_TOKENS))
