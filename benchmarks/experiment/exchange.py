@@ -17,6 +17,7 @@ CONFIG = ExchangeConfig(
 TRACE_PRICES = (1, 10, 100, 1_000)
 """Prices of a trace, in rollouts."""
 KEYS = (
+    "start_success",
     *(f"rl_price_traces{end}" for end in ("", "_lo95", "_hi95")),
     *(f"rl_break_even_price{end}" for end in ("", "_lo95", "_hi95")),
     "rl_gain",

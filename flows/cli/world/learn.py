@@ -49,7 +49,6 @@ def learn(
     """
     with handle_errors(debug):
         from flows.runtime.progress import report, show_on_console
-        from flows.summaries.summary_tables import print_table
         from storage.errors import BadInput
         from synth.worlds import WORLDS, admitted_names
         from train.proxy.learnable import LearnConfig, learn_world
@@ -67,16 +66,19 @@ def learn(
                 with show_on_console(out):
                     learned = learn_world(WORLDS[name], config, progress=report)
             except BadInput as error:
-                if len(names) == 1:
-                    raise
                 refused.append(str(error))
-                print_text(f"left out: {error}")
-                continue
-            print_table(_intent_table(learned), out)
-            for line in _verdict(learned):
-                print_text(line)
+            else:
+                _print(learned)
         if refused:
-            raise BadInput(f"{len(refused)} of {len(names)} worlds were left out: {'; '.join(refused)}")
+            raise BadInput("; ".join(refused))
+
+
+def _print(learned: Learned) -> None:
+    from flows.summaries.summary_tables import print_table
+
+    print_table(_intent_table(learned), out)
+    for line in _verdict(learned):
+        print_text(line)
 
 
 def _checked(worlds: list[str]) -> tuple[str, ...]:

@@ -31,7 +31,10 @@ def test_shares_of_worlds_are_of_the_library_and_of_generated_ones(tmp_path: Pat
     monkeypatch.setattr(learnable_worlds, "library", lambda: ("hotel",))
     cells = Cells(tmp_path / "cells.jsonl")
     for world, climbs in (("gen-1", True), ("gen-2", False), ("hotel", True)):
-        cells.add(LearnCell(world), {"climbs": climbs, "control_gain": [0, -0.1, 0.1], "minutes": 2.0, "reasons": {"moved": 1, "slow": 1}})
+        cells.add(
+            LearnCell(world),
+            {"climbs": climbs, "control_gain": [0, -0.1, 0.1], "minutes": 2.0, "fell": 0, "reasons": {"moved": 1, "slow": 1}},
+        )
 
     found = learnable_worlds.figures(cells)
 
