@@ -12,37 +12,45 @@ from storage.tables import LATEST_RUN
 
 PAIRS = 6
 """Most pairs of duplicates per step."""
+_RUN = LATEST_RUN.format(table="funnel")
 
 
 def funnel(store: Store, chart: Chart) -> dict[str, Any] | None:
     """The funnel of the last run: remaining rows, reasons, examples, pairs of duplicates, similarity to held-out sets."""
-    run = LATEST_RUN.format(table="funnel")
-    rows = store.query(f"SELECT step, rows_in, kept, dropped, reasons, seconds FROM funnel WHERE run = {run} ORDER BY position")
+    counts = funnel_steps(store, chart)
+    return None if counts is None else counts | _examples(store) | {"held_out": _held_out(store, _RUN, chart)}
+
+
+def funnel_steps(store: Store, chart: Chart) -> dict[str, Any] | None:
+    """The funnel of the last run: remaining rows and reasons. It reads no row of `queries`."""
+    rows = store.query(f"SELECT step, rows_in, kept, dropped, reasons, seconds FROM funnel WHERE run = {_RUN} ORDER BY position")
     if rows.is_empty():
         return None
-    examples = store.query(
-        f"""WITH first AS (
-              SELECT run, step, reason, min(query_id) AS query_id FROM verdicts WHERE run = {run} AND NOT kept GROUP BY ALL)
-            SELECT f.step, f.reason, q.text, q.query_id FROM first f JOIN queries q USING (run, query_id)
-            LEFT JOIN funnel s ON s.run = f.run AND s.step = f.step ORDER BY s.position, f.reason"""
-    )
-    pairs = store.query(
-        f"""WITH drawn AS (
-              SELECT run, query_id, step, similarity, duplicate_of FROM verdicts WHERE run = {run} AND duplicate_of IS NOT NULL
-              QUALIFY row_number() OVER (PARTITION BY step ORDER BY hash(query_id), query_id) <= {PAIRS})
-            SELECT d.step, d.similarity, d.query_id, q.text, d.duplicate_of, arg_min(o.text, (o.run <> d.run, o.run)) AS duplicate_of_text
-            FROM drawn d JOIN queries q USING (run, query_id) JOIN queries o ON o.query_id = d.duplicate_of
-            LEFT JOIN funnel s ON s.run = d.run AND s.step = d.step GROUP BY ALL ORDER BY min(s.position), d.similarity, d.query_id"""
-    )
     first, last = rows["rows_in"][0], rows["kept"][-1]
     return {
         "chart": chart(charts.funnel_chart(rows)),
         "steps": [row | {"reasons": _largest_first(row["reasons"])} for row in rows.to_dicts()],
         "ratio": f"1 in {round(first / last):,} kept" if last else "nothing was kept",
-        "examples": examples.to_dicts(),
-        "pairs": pairs.to_dicts(),
-        "held_out": _held_out(store, run, chart),
     }
+
+
+def _examples(store: Store) -> dict[str, Any]:
+    """A dropped row for every reason, and some pairs of duplicates for every step."""
+    examples = store.query(
+        f"""WITH first AS (
+              SELECT run, step, reason, min(query_id) AS query_id FROM verdicts WHERE run = {_RUN} AND NOT kept GROUP BY ALL)
+            SELECT f.step, f.reason, q.text, q.query_id FROM first f JOIN queries q USING (run, query_id)
+            LEFT JOIN funnel s ON s.run = f.run AND s.step = f.step ORDER BY s.position, f.reason"""
+    )
+    pairs = store.query(
+        f"""WITH drawn AS (
+              SELECT run, query_id, step, similarity, duplicate_of FROM verdicts WHERE run = {_RUN} AND duplicate_of IS NOT NULL
+              QUALIFY row_number() OVER (PARTITION BY step ORDER BY hash(query_id), query_id) <= {PAIRS})
+            SELECT d.step, d.similarity, d.query_id, q.text, d.duplicate_of, arg_min(o.text, (o.run <> d.run, o.run)) AS duplicate_of_text
+            FROM drawn d JOIN queries q USING (run, query_id) JOIN queries o ON o.query_id = d.duplicate_of
+            LEFT JOIN funnel s ON s.run = d.run AND s.step = d.step GROUP BY ALL ORDER BY min(s.position), d.similarity, d.query_id"""
+    )
+    return {"examples": examples.to_dicts(), "pairs": pairs.to_dicts()}
 
 
 def _largest_first(counts: str | None) -> list[tuple[str, int]]:

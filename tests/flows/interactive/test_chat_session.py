@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from flows import resolve_policy
-from flows.cli import chat as cli_chat
+from flows.cli.interactive import chat as cli_chat
 from flows.cli.main import app
 from flows.interactive.chat_session import Chat, ChatSettings, Event
 from flows.interactive.policy_facts import read_policy_facts

@@ -1,0 +1,1 @@
+"""Commands that a user stays in: a chat with a policy, and the viewer."""

@@ -1,0 +1,48 @@
+"""`headrace view`: a local web page over a store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flows import validation
+from flows.cli.shared import Debug
+from flows.cli.terminal import handle_errors, out, print_text
+
+_PORT = 8790
+
+Folder = Annotated[Path | None, typer.Argument(metavar="STORE", show_default=False, help="Default: the newest under runs/.")]
+Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Any but loopback needs the token that is printed; there is no TLS.")]
+Port = Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="0: any free port.")]
+Browser = Annotated[bool, typer.Option("--browser/--no-browser", help="Whether to open the page in a browser.")]
+
+
+def view(store: Folder = None, host: Host = "127.0.0.1", port: Port = _PORT, browser: Browser = True, debug: Debug = False) -> None:
+    """Look at a store in the browser: its figures, raw requests, conversations, and anything by its id. It only reads.
+
+    Pages show what is committed, also while a run works on the store. Addresses can be shared. Ctrl-C ends it.
+
+    Examples:
+
+      headrace view runs/sample/store
+
+      headrace view --port 0 --no-browser
+    """
+    with handle_errors(debug):
+        import webbrowser
+
+        from flows.viewer.view_server import open_listener, serve
+        from flows.viewer.viewed_store import ViewedStore
+
+        viewed = ViewedStore(validation.open_store(None, store).root)
+
+        def announce(address: str) -> None:
+            print_text(f"{viewed.root} is shown at {address}")
+            print_text("Ctrl-C ends it", style="dim")
+            out.file.flush()
+            if browser:
+                webbrowser.open(address)
+
+        serve(viewed, open_listener(host, port), announce)

@@ -1,0 +1,1 @@
+"""The pages of the viewer, one a file."""
