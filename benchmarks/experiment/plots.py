@@ -85,6 +85,7 @@ def _arms(axis: Any, cells: Cells) -> None:
     axis.set_yticks(range(len(_COMPARED)), _COMPARED)
     axis.invert_yaxis()
     axis.axvline(0, color="grey", linewidth=0.8)
+    axis.set_xlabel("difference of success")
     axis.legend(frameon=False)
 
 
@@ -93,6 +94,7 @@ def _as_drawn(axis: Any, cells: Cells) -> None:
     axis.set_yticks(range(len(_COMPARED)), _COMPARED)
     axis.invert_yaxis()
     axis.axvline(0, color="grey", linewidth=0.8)
+    axis.set_xlabel("difference of success")
 
 
 def _points(axis: Any, found: Sequence[Estimate], *, shift: float, label: str | None, colour: str) -> None:
@@ -103,15 +105,16 @@ def _points(axis: Any, found: Sequence[Estimate], *, shift: float, label: str | 
 
 
 def _strata(axis: Any, cells: Cells) -> None:
+    arms = (*ARMS, "learned")
     table = np.array(
         [
             np.mean([diversity.success(cells, arm_cell(cells, arm, RATES[0], seed)) for seed in diversity.SEEDS], axis=0)
             .reshape(len(STRATA), EACH)
             .mean(axis=1)
-            for arm in ARMS
+            for arm in arms
         ]
     )
-    _heat(axis, table, ARMS, STRATA)
+    _heat(axis, table, arms, STRATA)
 
 
 def _heat(axis: Any, table: Any, rows: Sequence[str], columns: Sequence[str]) -> None:
@@ -132,6 +135,7 @@ def _sizes(axis: Any, cells: Cells) -> None:
         axis.fill_between(sizes, [one.low for one in found], [one.high for one in found], color=colour, alpha=0.12, linewidth=0)
     axis.set_xscale("log", base=2)
     axis.set_xticks(sizes, map(str, sizes))
+    axis.set_xlabel("conversations' worth of data, three seeds")
     axis.set_ylim(bottom=0)
     axis.legend(frameon=False)
 
@@ -171,6 +175,7 @@ def _loop(axis: Any, cells: Cells) -> None:
     axis.set_ylim(-0.5, len(rivals) - 0.5)
     axis.legend(frameon=False)
     axis.axvline(0, color="grey", linewidth=0.8)
+    axis.set_xlabel("difference of success")
 
 
 def _worlds(axis: Any, cells: Cells) -> None:
@@ -178,5 +183,6 @@ def _worlds(axis: Any, cells: Cells) -> None:
     bins = np.linspace(-0.2, 0.8, 41)
     axis.hist([one["gain"][0] for one in every], bins=bins, color=_COLOURS[0], alpha=0.8, label="success")
     axis.hist([one["control_gain"][0] for one in every], bins=bins, color=_COLOURS[4], alpha=0.5, label="shuffled rewards")
+    axis.set_xlabel("success after RL less before")
     axis.set_ylabel("worlds")
     axis.legend(frameon=False)
