@@ -20,12 +20,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.harness import ROOT, Deadline, OutOfTime
+from storage.errors import HeadraceError
 from storage.journal import Journal
 from storage.records import content_id
+from synth.blueprints import single_goal
 from train.child_process import start_worker
 
 VERSION = 2
 """To be raised by hand when code changes what a cell's result is: prompts, pools, held-out set, base, training."""
+DRILLS = 2
+"""Version of the drills (`single_goal.VERSION`) that the kept cells of routing and price were measured on; later ones have retail's
+intents in another order. To measure all these cells anew, set it to that of the code."""
 KEPT = ROOT / "benchmarks" / "results" / "evidence_cells.jsonl"
 WORK = ROOT / ".cache" / "bench" / "evidence"
 """Bases, pools and held-out sets; made again where they are missing."""
@@ -57,6 +62,15 @@ class Cells:
     def add(self, spec: Any, result: Result) -> None:
         self._results[key_of(spec)] = result
         self._journal.append(key_of(spec), {"spec": {"kind": type(spec).__name__, **asdict(spec)}, "result": result})
+
+
+def check_drills(drills: int) -> None:
+    """Raises HeadraceError if the code draws other drills than the kept cells were measured on: cells of both cannot be compared."""
+    if drills != single_goal.VERSION:
+        raise HeadraceError(
+            f"the kept cells have drills of version {drills}, the code draws version {single_goal.VERSION}: "
+            "set DRILLS in benchmarks/experiment/cells.py to it, and all of routing and price are measured anew"
+        )
 
 
 def key_of(spec: Any) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.experiment.cells import Cells, Result, work
+from benchmarks.experiment.cells import DRILLS, Cells, Result, check_drills, work
 from benchmarks.harness import Deadline, Figures
 from train.proxy.exchange_rate import ExchangeConfig, ExchangeRate, points_of, summarise, train_point
 
@@ -33,9 +33,11 @@ class ExchangeCell:
 
     seed: int
     traces: int
+    drills: int = DRILLS
 
 
 def run(cell: ExchangeCell) -> Result:
+    check_drills(cell.drills)
     rates = train_point(WORLD, CONFIG, cell.seed, cell.traces)
     return {"rates": rates, "mean": float(np.mean(rates))}
 

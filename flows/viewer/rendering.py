@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import jinja2
 from fastapi import Request
@@ -17,7 +18,12 @@ from storage.conversation import mode_in_words
 from storage.explanations.funnel_reasons import reason_in_words
 
 PAGES = (("/", "Overview"), ("/requests", "Requests"), ("/trajectories", "Trajectories"))
-_ID = re.compile(r"\b(?:query|frame|task|traj|trajectory|rollout|blueprint|cluster|tool|stage|policy|release|evaluation)-[0-9a-f]{8,32}\b")
+ROWS_A_PAGE = 50
+MOST_ROWS = 10**9
+_ID = re.compile(
+    r"\b(?:q-[0-9a-f]{8}-\d{8,}"
+    r"|(?:funnel|frame|task|trajectory|rollout|blueprint|cluster|stage|policy|release|evaluation)-[0-9a-f]{16}(?:/\w+)?)\b"
+)
 
 
 def make_templates(viewed: ViewedStore) -> jinja2.Environment:
@@ -50,19 +56,35 @@ def _facet_in_words(value: str, column: str) -> str:
     return mode_in_words(value) if column == "mode" else value.replace("_", " ")
 
 
-def render(request: Request, template: str, **values: Any) -> HTMLResponse:
-    """A page from a template of `templates/`."""
-    return _page(request, template, 200, values)
+def chosen_facets(request: Request, names: Iterable[str]) -> dict[str, str]:
+    """Facet -> the value that the address has for it."""
+    return {name: value for name in names if (value := request.query_params.get(name))}
+
+
+def page_links(request: Request, first: int, *, has_more: bool) -> dict[str, str | None]:
+    """The addresses of the rows before and after these, as `earlier` and `later`; None where there are none."""
+    query = {name: value for name, value in request.query_params.items() if name not in ("part", "first") and value}
+
+    def address(at: int) -> str:
+        return f"{request.url.path}?{urlencode(query | {'first': str(max(0, at))})}"
+
+    return {
+        "earlier": address(first - ROWS_A_PAGE) if first else None,
+        "later": address(first + ROWS_A_PAGE) if has_more else None,
+    }
 
 
 def error_page(request: Request, message: str, status: int) -> HTMLResponse:
-    return _page(request, "error.html.j2", status, {"message": message})
+    page = render(request, "error.html.j2", message=message)
+    page.status_code = status
+    return page
 
 
-def _page(request: Request, template: str, status: int, values: dict[str, Any]) -> HTMLResponse:
+def render(request: Request, template: str, **values: Any) -> HTMLResponse:
+    """A page from a template of `templates/`."""
     templates: jinja2.Environment = request.app.state.templates
     html = templates.get_template(template).render(path=request.url.path, **values)
-    return HTMLResponse(html.encode("utf-8", errors="replace"), status)  # a policy may write half a surrogate pair
+    return HTMLResponse(html.encode("utf-8", errors="replace"))  # a policy may write half a surrogate pair
 
 
 def item_url(id: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 
 from flows.viewer.viewed_store import ViewedStore
 from flows.viewer.web_app import LOOPBACK_NAMES, create_app
@@ -38,7 +39,8 @@ def serve(viewed: ViewedStore, listener: socket.socket, on_ready: Callable[[str]
     is_local = host in (*LOOPBACK_NAMES, "::1")
     token = None if is_local else secrets.token_urlsafe(24)
     app = create_app(viewed, token=token)
-    name = f"[{host}]" if ":" in host else host
+    name = socket.getfqdn() if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
     on_ready(f"http://{name}:{port}/" + (f"?token={token}" if token else ""))
     config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=2)
-    uvicorn.Server(config).run(sockets=[listener])
+    with suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run(sockets=[listener])

@@ -1,21 +1,25 @@
 """The web app of the viewer: its pages, what guards them, and errors in words.
 
 Guards: a page that another website opens in the user's browser cannot read a store, because only requests by a name of this machine are
-answered (a hostile name that resolves to loopback is refused); where the server listens beyond loopback, a token is needed as well. Pages
-load nothing from outside, and run no script but the viewer's own: their content security policy says so. Texts of the store are escaped by
-the template engine.
+answered (a hostile name that resolves to loopback is refused), and browsers may not embed the answers; where the server listens beyond
+loopback, a token is needed instead. Pages load nothing from outside, and run no script but the viewer's own: their content security policy
+says so. Texts of the store are escaped by the template engine. It does not guard against other users of the same machine.
 """
 
 from __future__ import annotations
 
+import logging
+import re
 import secrets
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import plotly.offline
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import HTMLResponse, PlainTextResponse
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse
 from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
 
 from flows.viewer.pages import item, overview, requests, trajectories
 from flows.viewer.rendering import error_page, make_templates
@@ -24,12 +28,13 @@ from storage.errors import HeadraceError
 
 _HERE = Path(__file__).parent
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
-TOKEN_COOKIE = "headrace_view_token"
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
 
@@ -50,34 +55,52 @@ def create_app(viewed: ViewedStore, *, token: str | None = None) -> FastAPI:
 
     @app.middleware("http")
     async def guard(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
-        refusal = _refusal(request, token)
-        response = await answer(request) if refusal is None else refusal
+        response = _refusal(request, token) or _enter(request, token)
+        try:
+            response = response or await answer(request)
+        except Exception as error:
+            logging.getLogger("headrace.view").exception("page failed")
+            response = error_page(request, f"The page could not be made: {type(error).__name__}: {error}", 500)
         for name, value in _HEADERS.items():
             response.headers.setdefault(name, value)
-        if token is not None and refusal is None and "token" in request.query_params:
-            response.set_cookie(TOKEN_COOKIE, token, httponly=True, samesite="strict")
         return response
 
     @app.exception_handler(HeadraceError)
     def refused(request: Request, error: HeadraceError) -> HTMLResponse:
         return error_page(request, str(error), 404)
 
-    @app.exception_handler(404)
-    def absent(request: Request, error: Exception) -> HTMLResponse:
-        return error_page(request, f"The viewer has no page {request.url.path}.", 404)
+    @app.exception_handler(RequestValidationError)
+    def unfit(request: Request, error: RequestValidationError) -> HTMLResponse:
+        return error_page(request, f"The address has a value that does not fit: {error.errors()[0]['loc'][-1]}.", 400)
 
-    @app.exception_handler(Exception)
-    def failed(request: Request, error: Exception) -> HTMLResponse:
-        return error_page(request, f"The page could not be made: {type(error).__name__}: {error}", 500)
+    @app.exception_handler(HTTPException)
+    def absent(request: Request, error: HTTPException) -> HTMLResponse:
+        what = f"has no page {request.url.path}" if error.status_code == 404 else f"does not answer this: {error.detail}"
+        return error_page(request, f"The viewer {what}.", error.status_code)
 
     return app
 
 
 def _refusal(request: Request, token: str | None) -> Response | None:
     if token is None:
-        name = request.headers.get("host", "").rpartition(":")[0] or request.headers.get("host", "")
+        name = re.sub(r":\d+$", "", request.headers.get("host", ""))
         return None if name in LOOPBACK_NAMES else PlainTextResponse("open the viewer by 127.0.0.1 or localhost", 403)
-    sent = request.query_params.get("token") or request.cookies.get(TOKEN_COOKIE) or ""
+    sent = request.query_params.get("token") or request.cookies.get(_cookie(request)) or ""
     if secrets.compare_digest(sent.encode(), token.encode()):
         return None
     return PlainTextResponse("this viewer needs its token: open the address that `headrace view` printed", 401)
+
+
+def _enter(request: Request, token: str | None) -> Response | None:
+    """After the right token in the address: the same address without it, so that a shared address does not have it."""
+    if token is None or "token" not in request.query_params:
+        return None
+    address = request.url.remove_query_params("token")
+    response = RedirectResponse(f"{address.path}?{address.query}" if address.query else address.path, 303)
+    response.set_cookie(_cookie(request), token, httponly=True, samesite="lax")
+    return response
+
+
+def _cookie(request: Request) -> str:
+    """Cookies are shared by all ports of a machine, so each viewer has its own."""
+    return f"headrace_view_{request.url.port or 80}"

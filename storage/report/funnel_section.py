@@ -23,11 +23,12 @@ def funnel(store: Store, chart: Chart) -> dict[str, Any] | None:
 
 def funnel_steps(store: Store, chart: Chart) -> dict[str, Any] | None:
     """The funnel of the last run: remaining rows and reasons. It reads no row of `queries`."""
-    rows = store.query(f"SELECT step, rows_in, kept, dropped, reasons, seconds FROM funnel WHERE run = {_RUN} ORDER BY position")
+    rows = store.query(f"SELECT run, step, rows_in, kept, dropped, reasons, seconds FROM funnel WHERE run = {_RUN} ORDER BY position")
     if rows.is_empty():
         return None
     first, last = rows["rows_in"][0], rows["kept"][-1]
     return {
+        "run": rows["run"][0],
         "chart": chart(charts.funnel_chart(rows)),
         "steps": [row | {"reasons": _largest_first(row["reasons"])} for row in rows.to_dicts()],
         "ratio": f"1 in {round(first / last):,} kept" if last else "nothing was kept",

@@ -22,6 +22,7 @@ from storage.errors import BadInput
 from storage.execution import Progress
 from storage.journal import Journal
 from storage.records import content_id
+from synth.blueprints import single_goal
 from synth.worlds import WORLDS, WorldName
 from train.child_process import run_in_workers
 from train.measure.evaluate import Estimate
@@ -135,7 +136,7 @@ def point_key(world: str, config: ExchangeConfig, seed: int, count: int) -> str:
     """Of a point's result: what does not bear on it is left out."""
     world = Path(world).read_text(encoding="utf-8") if world.endswith((".yaml", ".yml")) else f"{world} {WORLDS[world].version}"
     settings = config.model_dump(exclude={"traces", "seeds", *_UNUSED.get(count, ("steps",))})
-    return content_id("exchange", VERSION, world, settings, config.traces[-1], seed, count)
+    return content_id("exchange", VERSION, single_goal.VERSION, world, settings, config.traces[-1], seed, count)
 
 
 _UNUSED = {RL: ("trace_tokens", "trace_rate"), START: ("trace_tokens", "trace_rate", "steps")}
@@ -171,17 +172,22 @@ def summarise(config: ExchangeConfig, success: Mapping[Point, Floats]) -> Exchan
     for at in range(_RESAMPLES):
         drawn = [by_seed[seed] for seed in rng.integers(config.seeds, size=config.seeds)]
         resampled[at] = np.mean([rates[:, rng.integers(rates.shape[1], size=rates.shape[1])].mean(axis=1) for rates in drawn], axis=0)
-    free = max(0, len(counts) - 1, key=lambda at: float(means[at]))
+
+    def free(points: Floats) -> Floats:
+        """Of means, shape [..., counts]: the better of what costs nothing, no traces and the start."""
+        best: Floats = np.maximum(points[..., 0], points[..., -1])
+        return best
+
     rungs = tuple(
         Rung(
             "RL" if count == RL else "traces",
             config.steps * ROLLOUTS_A_STEP if count == RL else count,
             _estimate(means[at], resampled[:, at]),
-            _estimate(means[at] - means[free], resampled[:, at] - resampled[:, free]),
+            _estimate(means[at] - free(means), resampled[:, at] - free(resampled)),
         )
         for at, count in enumerate(counts[:-1])
     )
-    rate, *rates = (crossing(config.traces, point[:-2].tolist(), float(point[-2])) for point in (means, *resampled))
+    rate, *rates = (crossing(config.traces, [float(free(point)), *point[1:-2].tolist()], float(point[-2])) for point in (means, *resampled))
     low, high = np.quantile(rates, (0.025, 0.975), method="nearest")
     start = _estimate(means[-1], resampled[:, -1])
     return ExchangeRate(rate, float(low), float(high), start, rungs, config.steps * ROLLOUTS_A_STEP, config.seeds)

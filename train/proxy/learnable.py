@@ -3,9 +3,10 @@
 RL is that of a stage (`train/rl/rl.py`): it can only climb if requests can be read, plans can be executed, and the reward follows from
 what was done. The control is RL for a third of the steps with success dealt at random among the rollouts: if that climbs too, the reward
 teaches nothing. One training each, so intervals are over tasks alone.
-Success is measured before and after, on siblings with individuals that training never names, and by intent. An intent that does not move
-is explained by what can be seen: its tasks cannot be drawn, its requests have words that no training request has, they do not say all
-that the calls need, or no rollout ever succeeded. An intent has few held-out tasks, so some rise by chance; as many fall by chance.
+Success is measured before and after, on siblings with individuals that training never names, and by intent. An intent that does not move is
+explained by what can be seen: its tasks cannot be drawn, its requests have words that no training request has, they do not say all that the
+calls need, or no rollout ever succeeded. An intent has few held-out tasks, so some rise by chance; at least as many as fall, because many
+begin near 0.
 
 Not measured: how well a large model does in the world. A request that no word-level policy can read may be plain to it.
 """

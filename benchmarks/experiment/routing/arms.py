@@ -32,7 +32,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from benchmarks.experiment.cells import VERSION, WORK, Cells, Result, work
+from benchmarks.experiment.cells import DRILLS, VERSION, WORK, Cells, Result, check_drills, work
 from benchmarks.experiment.routing.lab import Lab, RoutingSettings
 from benchmarks.harness import Deadline, Figures
 from filters.certainty.certainty import Region
@@ -71,6 +71,7 @@ class SeedCell:
     """The seed SFT of a seed, and its probe."""
 
     seed: int
+    drills: int = DRILLS
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ class SecondCell:
 
     second: Second
     seed: int
+    drills: int = DRILLS
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,7 @@ class RoutedCell:
     second: Second
     rule: Rule
     seed: int
+    drills: int = DRILLS
 
 
 def two_stage() -> Draws:
@@ -120,6 +123,7 @@ def _copied(source: Path, home: Path) -> Path:
 
 def run_seed(cell: SeedCell) -> Result:
     """Trains the seed SFT and probes it; its success, and what the probe cost."""
+    check_drills(cell.drills)
     lab = lab_of(home_of(cell), cell.seed)
     first = lab.first()
     _, rollouts = probe(lab, first)
@@ -140,6 +144,7 @@ def _counted(lab: Lab, rollouts: pl.DataFrame) -> pl.DataFrame:
 
 def run_second(cell: SecondCell) -> Result:
     """Trains the second SFT; what its traces cost, and how many there are."""
+    check_drills(cell.drills)
     lab = lab_of(_copied(home_of(SeedCell(cell.seed)), home_of(cell)), cell.seed)
     _, traces, spent = _second(lab, cell)
     return {"traces": len(traces), "spent": spent}
@@ -194,6 +199,7 @@ def first_traces(order: pl.DataFrame, made: pl.DataFrame, wanted: int) -> tuple[
 
 def run_routed(cell: RoutedCell) -> Result:
     """RL with what is left of the budget; success on the held-out tasks, rollouts of each kind, and how many taught nothing."""
+    check_drills(cell.drills)
     lab = lab_of(_copied(home_of(SecondCell(cell.second, cell.seed)), home_of(cell)), cell.seed)
     policy, traces, spent = _second(lab, cell)
     settings = rl_settings(lab, BUDGET - spent, follows=cell.rule == "online")

@@ -124,7 +124,7 @@ def _verdict(rate: ExchangeRate, trace: float, rollout: float) -> list[str]:
         less = ", or perhaps fewer" if rate.traces == float("inf") else ""
         lines.append(
             f"To gain as much as they do, RL is cheaper where a trace costs more than {rate.break_even():,.0f} rollouts{less} "
-            f"(95 %: {_rollouts(rate.break_even(rate.high))} to {_rollouts(rate.break_even(rate.low))})."
+            f"(95 %: {_bounds(rate)})."
         )
     if rate.seeds == 1:
         lines.append("With one seed, intervals are over tasks alone: another training may give another result.")
@@ -135,8 +135,11 @@ def _verdict(rate: ExchangeRate, trace: float, rollout: float) -> list[str]:
     return [*lines, f"Next: {name} for {cost:,.2f}, the most gain for its price{doubt}.{begin}"]
 
 
-def _rollouts(number: float) -> str:
-    return "no price" if number == float("inf") else f"{number:,.0f}"
+def _bounds(rate: ExchangeRate) -> str:
+    """Of the break-even price. Above the whole curve RL may be cheaper still, and where it may be worth no trace, traces may always be."""
+    low = "" if rate.high == float("inf") else f"{rate.break_even(rate.high):,.0f} "
+    high = "any number" if rate.low <= 0 else f"{rate.break_even(rate.low):,.0f}"
+    return f"{low}{'up ' if not low else ''}to {high}"
 
 
 def _traces(number: float) -> str:

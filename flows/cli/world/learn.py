@@ -122,7 +122,7 @@ def _verdict(learned: Learned) -> list[str]:
         f"on fresh tasks, by 10 steps: {' '.join(f'{point:.2f}' for point in learned.curve)}"
         + {True: " (still rising)", False: " (no longer rising)", None: ""}[learned.is_rising],
         f"of {len(measured)} intents that were measured, {learned.moved_share:.0%} moved or were mastered; {learned.fell_share:.0%} fell "
-        "by as much, which says how many may move by chance",
+        "by as much, and at least as many may have moved by chance",
         f"{learned.cpu_s:.0f} CPU seconds",
     ]
     if learned.control_gain is not None:

@@ -2,24 +2,32 @@
 // A search as one types: a form with data-live is sent after each pause, and its answer replaces the element that it names.
 for (const form of document.querySelectorAll("form[data-live]")) {
   const place = document.getElementById(form.dataset.live);
-  let timer, latest = 0;
+  let timer, running;
   const send = async () => {
-    const turn = ++latest;
+    running?.abort();
+    running = new AbortController();
     const query = new URLSearchParams([...new FormData(form)].filter(([, value]) => value !== ""));
     const address = `${form.action}?${query}`;
-    const answer = await fetch(`${address}${query.size ? "&" : ""}part=true`);
-    if (turn !== latest) return;
+    let answer, rows;
+    try {
+      answer = await fetch(`${address}${query.size ? "&" : ""}part=true`, { signal: running.signal });
+      rows = await answer.text();
+    } catch (error) {
+      if (error.name !== "AbortError") place.textContent = "The viewer does not answer; it was stopped. Start `headrace view` again.";
+      return;
+    }
     if (!answer.ok) { location.assign(address); return; }
     const focused = document.activeElement?.name;
-    place.innerHTML = await answer.text();
+    place.innerHTML = rows;
     if (focused && !form.contains(document.activeElement)) form.elements[focused]?.focus();
     history.replaceState(null, "", address);
   };
   form.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(send, 120); });
   form.addEventListener("submit", (event) => { event.preventDefault(); send(); });
 }
-// Keys: / to the search field, j and k through the links of a list.
+// Keys: / to the search field, Escape out of it, j and k through the links of a list.
 document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") document.activeElement?.blur();
   const isTyping = /^(INPUT|SELECT|TEXTAREA)$/.test(document.activeElement?.tagName ?? "");
   if (isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.key === "/") {

@@ -1,20 +1,17 @@
-"""Raw requests: a search over all rows as one types, narrowed by verdict, step, reason, world, leaf, language and confidence."""
+"""Raw requests: a search over all rows as one types, narrowed by verdict, run, step, reason, world, leaf, language and confidence."""
 
 from __future__ import annotations
 
 from typing import Annotated
-from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
-from flows.viewer.rendering import render
+from flows.viewer.rendering import MOST_ROWS, ROWS_A_PAGE, chosen_facets, page_links, render
 from flows.viewer.request_index import FACETS, Search
 from flows.viewer.viewed_store import ViewedStore
 
-SHOWN = 50
-BUILD_WAIT_S = 0.3
-VERDICTS = {"": None, "kept": True, "dropped": False}
+_FIRST_BUILD_WAIT_S = 0.3
 
 router = APIRouter()
 
@@ -24,37 +21,36 @@ def search_requests(
     request: Request,
     text: str = "",
     verdict: str = "",
-    confidence: Annotated[str, Query(description="least confidence, 0 to 1")] = "",
-    first: Annotated[int, Query(ge=0)] = 0,
+    confidence: str = "",
+    first: Annotated[int, Query(ge=0, le=MOST_ROWS)] = 0,
     part: bool = False,
 ) -> HTMLResponse:
-    """part: only the rows and facets, for a search as one types."""
+    """confidence: the least, 0 to 1. part: only the rows and facets, for a search as one types."""
     viewed: ViewedStore = request.app.state.viewed
-    _ = viewed.store
-    if not viewed.index.wait(BUILD_WAIT_S):
-        return render(request, "index_building.html.j2", failure=viewed.index.failure)
-    chosen = {column: value for column in FACETS if (value := request.query_params.get(column))}
-    search = Search(text.strip(), VERDICTS.get(verdict), chosen, _share(confidence))
-    rows = viewed.index.rows(search, first=first, count=SHOWN + 1)
-    query = {key: value for key, value in request.query_params.items() if key not in ("part", "first") and value}
+    index = viewed.index
+    if not index.refresh(_FIRST_BUILD_WAIT_S):
+        page = render(request, "index_building.html.j2", failure=index.failure)
+        page.status_code = 503 if part else 200
+        return page
+    is_current = index.is_current()
+    search = Search(text.strip(), verdict, chosen_facets(request, FACETS), _share(confidence))
+    rows = index.rows(search, first=first, count=ROWS_A_PAGE + 1)
+    count, facets = index.counts(search)
     return render(
         request,
         "request_rows.html.j2" if part else "requests.html.j2",
-        rows=rows[:SHOWN],
-        count=viewed.index.count(search),
-        facets={column: viewed.index.facet(column, search) for column in FACETS},
-        chosen=chosen,
+        rows=rows[:ROWS_A_PAGE],
+        count=count,
+        facets=facets,
+        chosen=search.chosen,
         text=search.text,
         verdict=verdict,
         confidence=confidence,
         first=first,
-        earlier=_page_url(query, first - SHOWN) if first else None,
-        later=_page_url(query, first + SHOWN) if len(rows) > SHOWN else None,
+        is_current=is_current,
+        failure=index.failure,
+        **page_links(request, first, has_more=len(rows) > ROWS_A_PAGE),
     )
-
-
-def _page_url(query: dict[str, str], first: int) -> str:
-    return f"/requests?{urlencode(query | {'first': str(max(0, first))})}"
 
 
 def _share(text: str) -> float | None:

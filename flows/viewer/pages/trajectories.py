@@ -1,18 +1,16 @@
-"""Trajectories: conversations that were executed, searched by text and narrowed by world, mode, band, outcome and teacher."""
+"""Trajectories: conversations that were executed, searched by what was said and narrowed by world, mode, band, outcome and teacher."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
-from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
-from flows.viewer.rendering import render
+from flows.viewer.facets import count_facets
+from flows.viewer.rendering import MOST_ROWS, ROWS_A_PAGE, chosen_facets, page_links, render
 from flows.viewer.viewed_store import ViewedStore
-from storage.store import Store
 
-SHOWN = 50
 FACETS = {
     "world": "world",
     "mode": "mode_coarse",
@@ -24,66 +22,43 @@ FACETS = {
     "cluster": "cluster_id",
 }
 """Name in the address -> column."""
+_ACCEPTED = {"yes": "accepted", "no": "NOT accepted"}
+_SAID = "lower(array_to_string(json_extract_string(messages, '$[*].content'), chr(10)))"
+_FIRST_REQUEST = """json_extract_string(
+    list_filter(json_extract(messages, '$[*]'), lambda one: json_extract_string(one, '$.role') = 'user')[1], '$.content')"""
 
 router = APIRouter()
 
 
 @router.get("/trajectories")
 def search_trajectories(
-    request: Request, text: str = "", accepted: str = "", first: Annotated[int, Query(ge=0)] = 0, part: bool = False
+    request: Request, text: str = "", accepted: str = "", first: Annotated[int, Query(ge=0, le=MOST_ROWS)] = 0, part: bool = False
 ) -> HTMLResponse:
-    """part: only the rows and facets, for a search as one types."""
+    """accepted: yes, no, or empty for both. part: only the rows and facets, for a search as one types."""
     viewed: ViewedStore = request.app.state.viewed
-    store = viewed.store
-    chosen = {name: value for name in FACETS if (value := request.query_params.get(name))}
-    where, values = _where(text.strip(), accepted, chosen)
+    store, chosen, text = viewed.store, chosen_facets(request, FACETS), text.strip()
+    where, values = _ACCEPTED.get(accepted, "true"), list[Any]()
+    if text:
+        where, values = f"{where} AND contains({_SAID}, lower(?))", [text]
+    columns = ", ".join(f"{column} AS {name}" for name, column in FACETS.items())
+    cube = store.query(f"SELECT {columns}, count(*) AS n FROM trajectories WHERE {where} GROUP BY ALL", values)
+    count, facets = count_facets(cube, list(FACETS), chosen)
+    where = " AND ".join([where, *(f"{FACETS[name]} = ?" for name in chosen)])
     rows = store.query(
         f"""SELECT trajectory_id, world, domain, mode_coarse, complexity, complexity_band, language, teacher, outcome, accepted, reason,
-              json_extract_string(list_filter(json_extract(messages, '$[*]'), lambda one: json_extract_string(one, '$.role') = 'user')[1],
-                '$.content') AS request
+              {_FIRST_REQUEST} AS request
             FROM (SELECT * FROM trajectories WHERE {where} ORDER BY complexity DESC NULLS LAST, trajectory_id LIMIT ? OFFSET ?)""",
-        [*values, SHOWN + 1, first],
+        [*values, *chosen.values(), ROWS_A_PAGE + 1, first],
     ).to_dicts()
-    query = {key: value for key, value in request.query_params.items() if key not in ("part", "first") and value}
     return render(
         request,
         "trajectory_rows.html.j2" if part else "trajectories.html.j2",
-        rows=rows[:SHOWN],
-        count=store.query(f"SELECT count(*) AS n FROM trajectories WHERE {where}", values)["n"][0],
-        facets={name: _facet(store, name, text.strip(), accepted, chosen) for name in FACETS},
+        rows=rows[:ROWS_A_PAGE],
+        count=count,
+        facets=facets,
         chosen=chosen,
-        text=text.strip(),
+        text=text,
         accepted=accepted,
         first=first,
-        earlier=_page_url(query, first - SHOWN) if first else None,
-        later=_page_url(query, first + SHOWN) if len(rows) > SHOWN else None,
+        **page_links(request, first, has_more=len(rows) > ROWS_A_PAGE),
     )
-
-
-def _where(text: str, accepted: str, chosen: dict[str, str]) -> tuple[str, list[Any]]:
-    conditions, values = ["true"], list[Any]()
-    if text:
-        conditions.append("contains(lower(messages), ?)")
-        values.append(text.lower())
-    if accepted in ("yes", "no"):
-        conditions.append("accepted" if accepted == "yes" else "NOT accepted")
-    for name, value in chosen.items():
-        conditions.append(f"{FACETS[name]} = ?")
-        values.append(value)
-    return " AND ".join(conditions), values
-
-
-def _facet(store: Store, name: str, text: str, accepted: str, chosen: dict[str, str]) -> list[tuple[str, int]]:
-    """Values of a column with their numbers of trajectories, whatever was chosen in this column."""
-    where, values = _where(text, accepted, {other: value for other, value in chosen.items() if other != name})
-    column = FACETS[name]
-    found = store.query(
-        f"""SELECT {column} AS value, count(*) AS n FROM trajectories WHERE {where} AND {column} IS NOT NULL
-            GROUP BY 1 ORDER BY n DESC, 1 LIMIT 40""",
-        values,
-    )
-    return list(found.iter_rows())
-
-
-def _page_url(query: dict[str, str], first: int) -> str:
-    return f"/trajectories?{urlencode(query | {'first': str(max(0, first))})}"

@@ -10,13 +10,13 @@ from benchmarks.experiment import exchange, learnable_worlds
 from benchmarks.experiment.cells import Cells
 from benchmarks.experiment.exchange import CONFIG, ExchangeCell
 from benchmarks.experiment.learnable_worlds import LearnCell
-from train.proxy.exchange_rate import RL, points_of
+from train.proxy.exchange_rate import RL, START, points_of
 
 
 def test_where_rl_is_worth_so_many_traces_dear_traces_make_it_cheaper(tmp_path: Path) -> None:
     cells = Cells(tmp_path / "cells.jsonl")
     for seed, count in points_of(CONFIG):
-        rate = 0.4 if count == RL else {0: 0.2, 100: 0.3, 200: 0.4}.get(count, 0.6)
+        rate = {RL: 0.4, START: 0.1, 0: 0.2, 100: 0.3, 200: 0.4}.get(count, 0.6)
         cells.add(ExchangeCell(seed, count), {"rates": [rate] * 20, "mean": rate})
 
     found = exchange.figures(cells)

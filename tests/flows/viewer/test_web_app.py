@@ -5,13 +5,18 @@ from __future__ import annotations
 import contextlib
 import html
 import json
+import re
 import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import duckdb
 import pytest
 from fastapi.testclient import TestClient
 
+from flows.viewer.rendering import link_ids
+from flows.viewer.request_index import RequestIndex
 from flows.viewer.view_server import open_listener
 from flows.viewer.viewed_store import ViewedStore
 from flows.viewer.web_app import create_app
@@ -52,9 +57,8 @@ def store(tmp_path: Path) -> Store:
 
 def client(root: Path, token: str | None = None, address: str = "http://127.0.0.1:8790") -> TestClient:
     viewed = ViewedStore(root)
-    if (root / "catalog.read.duckdb").exists():
-        with contextlib.suppress(BadInput):
-            viewed.index.wait(20)
+    with contextlib.suppress(BadInput):
+        viewed.index.refresh(20)
     return TestClient(create_app(viewed, token=token), base_url=address, raise_server_exceptions=False)
 
 
@@ -63,7 +67,7 @@ def test_the_overview_has_the_funnel_and_says_what_has_not_run(store: Store) -> 
 
     assert page.status_code == 200
     assert "1 in 3 kept" in page.text
-    assert 'href="/requests?step=rules&amp;reason=junk"' in page.text
+    assert 'href="/requests?run=run-1&amp;step=rules&amp;reason=junk"' in page.text
     assert "headrace train" in page.text
 
 
@@ -84,16 +88,58 @@ def test_requests_are_found_by_a_part_of_their_text_and_narrowed(store: Store) -
 
 
 def test_a_commit_is_searched_once_it_is_indexed(store: Store) -> None:
-    viewed = ViewedStore(store.root)
-    app = TestClient(create_app(viewed), base_url="http://127.0.0.1")
-    assert viewed.index.wait(20)
-    row = {"query_id": "q-9", "run": "run-2", "source": "late.txt", "row": 0, "text": "a late lamp"}
+    app, row = client(store.root), {"query_id": "q-9", "run": "run-2", "source": "late.txt", "row": 0, "text": "a late lamp"}
     store.commit([write(store, "queries", row, n=2), write(store, "verdicts", {"query_id": "q-9", "run": "run-2", "kept": True}, n=2)])
 
-    while viewed.index.is_building():
-        viewed.index.wait(1)
+    begun = time.monotonic()
+    while "a <mark>late</mark> lamp" not in (page := app.get("/requests", params={"text": "late"}).text):
+        assert "not shown yet" in page
+        assert time.monotonic() - begun < 20
+        time.sleep(0.05)
 
-    assert "a <mark>late</mark> lamp" in app.get("/requests", params={"text": "late"}).text
+
+def test_rows_are_shown_while_every_look_finds_another_commit(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given a store that is committed to more often than its index is built, then a built index is searched all the same."""
+    monkeypatch.setattr(RequestIndex, "_name", lambda index: f"{index._prefix}-{time.monotonic_ns():016x}.duckdb")
+    app = client(store.root)
+
+    assert "1 to 4 of 4" in app.get("/requests", params={"text": "lamp"}).text
+
+
+def test_an_index_that_cannot_be_made_is_said(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nothing")
+    app = client(store.root)
+
+    for _ in range(2):
+        page = app.get("/requests").text
+        assert "could not be made" in page
+        assert "http-equiv" not in page
+
+
+def test_a_row_without_a_verdict_is_not_kept(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    store.commit([write(store, "queries", {"query_id": "q-0", "run": "r", "source": "f", "row": 0, "text": "wait"})])
+    app = client(store.root)
+
+    assert "no verdict yet" in app.get("/requests").text
+    assert "nothing fits" in app.get("/requests?verdict=kept").text
+    assert "1 to 1 of 1" in app.get("/requests?verdict=none").text
+
+
+def test_threads_share_one_index(store: Store) -> None:
+    viewed = ViewedStore(store.root)
+    with ThreadPoolExecutor(8) as pool:
+        found = set(pool.map(lambda _: id(viewed.index), range(64)))
+    assert len(found) == 1
+
+
+def test_every_id_on_a_page_leads_to_its_page() -> None:
+    text = "repeats q-1a9b30ea-00786432, split release-222d2997eff065f0/sft1 of funnel-6ce6000011112222, no-id-1"
+
+    shown = link_ids(text)
+
+    assert re.findall(r'href="/item/([^"]+)"', shown) == ["q-1a9b30ea-00786432", "release-222d2997eff065f0/sft1", "funnel-6ce6000011112222"]
+    assert re.sub("<[^>]+>", "", shown) == text
 
 
 def test_trajectories_are_found_by_their_text_and_open_as_a_chat(store: Store) -> None:
@@ -128,11 +174,38 @@ def test_an_id_that_is_not_there_is_said_in_words(store: Store) -> None:
     assert "the nearest ids are" in page.text
 
 
+@pytest.mark.parametrize("query", ["first=abc", "first=-1", "first=99999999999999999999999"])
+def test_an_address_that_does_not_fit_is_said_in_words(store: Store, query: str) -> None:
+    page = client(store.root).get(f"/requests?{query}")
+
+    assert page.status_code == 400
+    assert "has a value that does not fit: first" in page.text
+
+
+def test_a_page_that_fails_is_guarded_too(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = client(store.root)
+    monkeypatch.setattr(RequestIndex, "rows", lambda *_, **__: 1 / 0)
+
+    page = app.get("/requests")
+
+    assert page.status_code == 500
+    assert "division by zero" in page.text
+    assert "default-src" in page.headers["content-security-policy"]
+
+
+def test_what_is_said_is_searched_and_not_how_it_is_kept(store: Store) -> None:
+    app = client(store.root)
+
+    assert "nothing fits" in app.get("/trajectories", params={"text": "role"}).text
+    assert "1 to 1 of 1" in app.get("/trajectories", params={"text": 'alert("1")'}).text
+
+
 def test_another_name_of_the_machine_is_refused(store: Store) -> None:
     app = client(store.root)
 
     assert app.get("/", headers={"host": "attacker.example:8790"}).status_code == 403
-    assert app.get("/", headers={"host": "localhost:8790"}).status_code == 200
+    for name in ("localhost:8790", "localhost", "[::1]", "[::1]:8790"):
+        assert app.get("/", headers={"host": name}).status_code == 200
 
 
 def test_beyond_loopback_a_token_is_needed_once(store: Store) -> None:
@@ -140,7 +213,9 @@ def test_beyond_loopback_a_token_is_needed_once(store: Store) -> None:
 
     assert app.get("/").status_code == 401
     assert app.get("/?token=a-secret2").status_code == 401
-    assert app.get("/?token=a-secret").status_code == 200
+    entered = app.get("/requests?text=lamp&token=a-secret", follow_redirects=False)
+    assert (entered.status_code, entered.headers["location"]) == (303, "/requests?text=lamp")
+    assert app.get("/").status_code == 200
     assert app.get("/requests").status_code == 200
 
 

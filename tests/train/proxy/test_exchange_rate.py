@@ -76,6 +76,7 @@ def test_what_makes_the_policy_worse_than_it_was_is_no_gain() -> None:
 
     assert [rung.gain.mean for rung in found.rungs] == pytest.approx([-0.2, -0.05, -0.1])
     assert found.start.mean == pytest.approx(0.3)
+    assert found.traces == 0, "RL makes it worse, so it is worth no trace"
 
 
 def test_a_world_with_too_few_further_traces_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
