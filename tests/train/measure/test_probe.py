@@ -208,13 +208,13 @@ def test_a_spent_budget_says_what_is_done_and_a_larger_one_goes_on(store: Store,
         return CONFIG.model_copy(update={"engine": EngineConfig(in_flight=4, max_tokens=tokens)})
 
     with pytest.raises(
-        BudgetSpent, match=r"the budget is spent: .* of 38,000 tokens; raise it and run the same again.*probe: 32 of 40 tasks are done"
+        BudgetSpent, match=r"the budget is spent: .* of 34,000 tokens; raise it and run the same again.*probe: 32 of 40 tasks are done"
     ):
-        tag(store, with_budget(38_000), policy=ENGINE)
+        tag(store, with_budget(34_000), policy=ENGINE)
     paid = served.answered.total()
-    assert 38_000 / 110 <= paid <= 38_000 / 110 + 4
+    assert 34_000 / 110 <= paid <= 34_000 / 110 + 4
     with pytest.raises(BudgetSpent):
-        tag(store, with_budget(38_000), policy=ENGINE)
+        tag(store, with_budget(34_000), policy=ENGINE)
     assert served.answered.total() == paid, "what was paid before counts"
     tag(store, with_budget(10**9), policy=ENGINE)
     assert served.answered.total() > paid and twice(served) == 0
@@ -249,7 +249,7 @@ def test_a_probe_leaves_the_priors_that_the_other_tasks_of_their_needs_give(stor
     assert static.height and static.null_count().row(0) == (static.height,) * 4
 
 
-@pytest.mark.parametrize("stopped_after", [60, 350], ids=["in the first part", "in the last part"])
+@pytest.mark.parametrize("stopped_after", [60, 310], ids=["in the first part", "in the last part"])
 def test_a_probe_that_raised_goes_on_and_pays_for_nothing_twice(store: Store, served: Served, monkeypatch, stopped_after: int) -> None:
     """Given an error after so many answers, then those of whole parts and those of the part under way are all there."""
     chat = OpenAIEngine.chat
@@ -278,7 +278,7 @@ def test_a_killed_probe_goes_on_and_pays_for_nothing_twice(store: Store, served:
         "tag(Store(sys.argv[1]), CONFIG, policy=ENGINE)"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(store.root)], cwd=Path(__file__).parents[3])
-    wait_for(lambda: whole_parts(store) == 1 and served.answered.total() > 340)
+    wait_for(lambda: whole_parts(store) == 1 and served.answered.total() > 300)
     os.kill(process.pid, signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL and whole_parts(store) == 1
     before = served.answered.total()
