@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from flows.summaries.summary_tables import Table
     from train.proxy.learnable import Learned
 
-_CPU_S_PER_STEP = 0.3
-_CPU_S_AT_START = 40
+_CPU_S_PER_STEP = 0.5
+_CPU_S_AT_START = 50
 
 Worlds = Annotated[list[str], typer.Argument(metavar="NAME|FILE...", help="Worlds: names, spec files, or ranges (gen-1..5).")]
 Steps = Annotated[int, typer.Option("--steps", metavar="N", min=10, help="RL steps of 8 tasks and 8 rollouts.")]
@@ -36,7 +36,7 @@ def learn(
     dry_run: DryRun = False,
     debug: Debug = False,
 ) -> None:
-    """Train a tiny policy in a world for two minutes, and say whether its success climbs: SFT on experts, then RL on fresh tasks.
+    """Train a tiny policy in a world for some minutes, and say whether its success climbs: SFT on experts, then RL on fresh tasks.
 
     RL with shuffled rewards must not rise by half as much. Intents that do not move are listed with the reason: requests with unknown
     words, requests that do not say all that the calls need, tasks that cannot be drawn, or no success to learn from.

@@ -7,12 +7,17 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from flows.cli.evidence.price import _bounds
 from flows.cli.main import app
+from storage.errors import BadInput
 from storage.store import Store
 from synth.run.config import SynthesisConfig
 from synth.run.synthesize import synthesize
-from train.proxy import exchange_rate
-from train.proxy.exchange_rate import RL, START
+from synth.worlds.base import World
+from train.measure.evaluate import Estimate
+from train.proxy import exchange_rate, learnable
+from train.proxy.exchange_rate import RL, START, ExchangeRate, Rung
+from train.proxy.learnable import IntentProgress, Learned
 
 SPEC = Path(__file__).resolve().parents[2] / "synth" / "car_workshop.yaml"
 
@@ -63,6 +68,31 @@ def test_worlds_learn_refuses_what_is_no_world() -> None:
 
     assert code == 2
     assert "did you mean 'library'?" in printed
+
+
+def test_a_world_that_gives_too_few_tasks_does_not_end_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def learn(world: type[World], *_: object, **__: object) -> Learned:
+        if world.name == "hotel":
+            raise BadInput("hotel gives 2 tasks, too few to learn from")
+        return Learned(
+            world.name, 0.3, 0.5, Estimate(0.2, 0.1, 0.3), None, (0.3, 0.5), None, (IntentProgress("ask", 4, 0.3, 0.5, "moved"),), 0, 1.0
+        )
+
+    monkeypatch.setattr(learnable, "learn_world", learn)
+
+    code, printed = run("worlds", "learn", "hotel", "library")
+
+    assert code == 2
+    assert "library can be learned" in printed
+    assert "hotel gives 2 tasks" in printed
+
+
+@pytest.mark.parametrize(("low", "high", "said"), [(10, 40, "16 to 64"), (0, 40, "16 to any number"), (10, float("inf"), "up to 64")])
+def test_bounds_of_a_price_are_those_of_the_rate(low: float, high: float, said: str) -> None:
+    half = Estimate(0.5, 0.4, 0.6)
+    rate = ExchangeRate(20, low, high, half, (Rung("traces", 100, half, half), Rung("RL", 640, half, half)), 640, 3)
+
+    assert _bounds(rate) == said
 
 
 def test_price_plans_and_refuses_what_it_cannot_measure(tmp_path: Path) -> None:
