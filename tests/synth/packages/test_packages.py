@@ -26,7 +26,7 @@ from synth.packages.write_package import module_name, write_package
 from synth.worlds import WORLDS
 from synth.worlds.declarative.compile import compile_file
 
-CONTENTS = of_worlds(["retail", "banking"], 6, "shop_tasks")
+CONTENTS = of_worlds(["retail", "banking"], 8, "shop_tasks")
 
 
 @pytest.fixture(scope="module")
