@@ -20,6 +20,8 @@ from storage.explanations.funnel_reasons import reason_in_words
 PAGES = (("/", "Overview"), ("/requests", "Requests"), ("/trajectories", "Trajectories"))
 ROWS_A_PAGE = 50
 MOST_ROWS = 10**9
+_PAGE_OF_KIND = {"q": "/requests", "trajectory": "/trajectories", "rollout": "/trajectories"}
+"""Kinds of ids that have a page of their own; the others share one."""
 _ID = re.compile(
     r"\b(?:q-[0-9a-f]{8}-\d{8,}"
     r"|(?:funnel|frame|task|trajectory|rollout|blueprint|cluster|stage|policy|release|evaluation)-[0-9a-f]{16}(?:/\w+)?)\b"
@@ -88,7 +90,8 @@ def render(request: Request, template: str, **values: Any) -> HTMLResponse:
 
 
 def item_url(id: str) -> str:
-    return f"/item/{quote(id, safe='/')}"
+    """The address of the page of any id."""
+    return f"{_PAGE_OF_KIND.get(id.partition('-')[0], '/item')}/{quote(id, safe='/')}"
 
 
 def link_ids(text: str) -> Markup:

@@ -26,6 +26,8 @@ def find(id: str = "") -> RedirectResponse:
     return RedirectResponse(item_url(id.strip()))
 
 
+@router.get("/requests/{id}")
+@router.get("/trajectories/{id}")
 @router.get("/item/{id:path}")
 def show(request: Request, id: str) -> HTMLResponse:
     viewed: ViewedStore = request.app.state.viewed
