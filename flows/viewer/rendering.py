@@ -17,10 +17,10 @@ from flows.viewer.viewed_store import ViewedStore
 from storage.conversation import mode_in_words
 from storage.explanations.funnel_reasons import reason_in_words
 
-PAGES = (("/", "Overview"), ("/requests", "Requests"), ("/trajectories", "Trajectories"), ("/tasks", "Tasks"))
+PAGES = (("/", "Overview"), ("/requests", "Requests"), ("/trajectories", "Trajectories"), ("/tasks", "Tasks"), ("/worlds", "Worlds"))
 ROWS_A_PAGE = 50
 MOST_ROWS = 10**9
-_PAGE_OF_KIND = {"q": "/requests", "trajectory": "/trajectories", "rollout": "/trajectories", "task": "/tasks"}
+_PAGE_OF_KIND = {"q": "/requests", "trajectory": "/trajectories", "rollout": "/trajectories", "task": "/tasks", "cluster": "/clusters"}
 """Kinds of ids that have a page of their own; the others share one."""
 _ID = re.compile(
     r"\b(?:q-[0-9a-f]{8}-\d{8,}"
@@ -44,6 +44,7 @@ def make_templates(viewed: ViewedStore) -> jinja2.Environment:
         "words": lambda name: (name or "").replace("_", " "),
         "links": link_ids,
         "mark": mark,
+        "check": _check_in_words,
         "facet": _facet_in_words,
         "inert": lambda json_text: Markup(json_text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")),
         "item_url": item_url,
@@ -56,6 +57,13 @@ def _facet_in_words(value: str, column: str) -> str:
     if column == "reason":
         return reason_in_words(value)
     return mode_in_words(value) if column == "mode" else value.replace("_", " ")
+
+
+def _check_in_words(name: str) -> str:
+    """`turn_1.goal_0.end_state` -> turn 2, goal 1: end state."""
+    *places, check = name.split(".")
+    where = [f"{place} {int(number) + 1}" for place, _, number in (one.partition("_") for one in places)]
+    return ", ".join(where) + (": " if where else "") + check.replace("_", " ")
 
 
 def chosen_facets(request: Request, names: Iterable[str]) -> dict[str, str]:

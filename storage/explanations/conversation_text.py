@@ -34,6 +34,19 @@ class PlannedCall:
     note: str = ""
 
 
+@dataclass(frozen=True)
+class PlanMatch:
+    """A planned call beside the call that was made, or a call that was not planned.
+
+    call: the call as text. note: what follows on it. made: number of the made call in the conversation, from 0; None: it was not made.
+    """
+
+    what_happened: str
+    call: str
+    note: str
+    made: int | None
+
+
 def parse_messages(text: str | None) -> tuple[Message, ...]:
     """The messages of a stored conversation."""
     return tuple(Message.model_validate(message) for message in json.loads(text or "[]"))
@@ -71,23 +84,32 @@ def call_text(tool: str, arguments: str | Mapping[str, Any]) -> str:
 
 def plan_rows(planned: Sequence[PlannedCall], messages: Sequence[Message], *, full: bool = False) -> list[tuple[str, str]]:
     """(what happened, call) of every planned call in order, then the calls that the plan does not have. full: nothing is cut."""
-    limit, turns = None if full else TEXT, derive_turns(messages)
-    made = [(number, call) for number, turn in enumerate(turns, 1) for step in turn.steps for call in step.calls]
-    rows = []
+    limit = None if full else TEXT
+    return [(one.what_happened, cut(one.call, limit) + one.note) for one in match_plan(planned, messages)]
+
+
+def match_plan(planned: Sequence[PlannedCall], messages: Sequence[Message]) -> list[PlanMatch]:
+    """Every planned call in order, then the calls that the plan does not have."""
+    turns = derive_turns(messages)
+    made = list(enumerate((number, call) for number, turn in enumerate(turns, 1) for step in turn.steps for call in step.calls))
+    matches = []
     for plan in planned:
-        matches = [one for one in made if one[1].tool == plan.tool and _is_equal(one[1], plan.arguments)]
-        best = next((one for one in matches if one[1].status in ("ok", "empty")), matches[0] if matches else None)
+        fits = [one for one in made if one[1][1].tool == plan.tool and _is_equal(one[1][1], plan.arguments)]
+        best = next((one for one in fits if one[1][1].status in ("ok", "empty")), fits[0] if fits else None)
         if best is not None:
             made.remove(best)
         turn = f"turn {plan.turn}: " if plan.turn is not None else ""
-        note = f" ({plan.note})" if plan.note else ""
-        rows.append((_what_happened(best, plan.turn), f"{turn}{cut(call_text(plan.tool, plan.arguments), limit)}{note}"))
-    return rows + [
-        (
-            "not in the plan",
-            f"{f'turn {number}: ' if len(turns) > 1 else ''}{cut(_made_text(call), limit)}{_status(call)}",
+        matches.append(
+            PlanMatch(
+                _what_happened(best and best[1], plan.turn),
+                turn + call_text(plan.tool, plan.arguments),
+                f" ({plan.note})" if plan.note else "",
+                best and best[0],
+            )
         )
-        for number, call in made
+    return matches + [
+        PlanMatch("not in the plan", (f"turn {number}: " if len(turns) > 1 else "") + _made_text(call), _status(call), place)
+        for place, (number, call) in made
     ]
 
 

@@ -227,7 +227,7 @@ def _with_conversation(store: Store, details: Details, row: Mapping[str, Any], f
     if failed_names(row["checks"]):
         details.add("failed checks: expected, and found", [pair for each in diagnose(store, row) for pair in _failed_rows(each)])
     details.add("conversation", conversation_rows(messages, full=full))
-    details.add("plan, and what happened", plan_rows(_planned_calls(store, row), messages, full=full))
+    details.add("plan, and what happened", plan_rows(planned_calls(store, row), messages, full=full))
     return details
 
 
@@ -236,7 +236,7 @@ def _failed_rows(failed: FailedCheck) -> Facts:
     return [(label, text) for label, text in rows if text]
 
 
-def _planned_calls(store: Store, row: Mapping[str, Any]) -> list[PlannedCall]:
+def planned_calls(store: Store, row: Mapping[str, Any]) -> list[PlannedCall]:
     """The calls of the plan: of its blueprint, of the conversation that its task holds, or of the task."""
     blueprint = row_of(store, "SELECT spec FROM blueprints WHERE blueprint_id = ?", row.get("blueprint_id"))
     task = row_of(store, "SELECT spec FROM tasks WHERE task_id = ?", row["task_id"])

@@ -25,6 +25,19 @@ for (const form of document.querySelectorAll("form[data-live]")) {
   form.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(send, 120); });
   form.addEventListener("submit", (event) => { event.preventDefault(); send(); });
 }
+// Parts that are fetched when they are needed: an element with data-load when it is seen, or (data-when="opened") when its link is followed.
+const load = async (place) => {
+  const answer = await fetch(place.dataset.load);
+  const part = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main .part, main .message");
+  if (part) place.replaceChildren(part);
+};
+const seen = new IntersectionObserver((entries) => {
+  for (const entry of entries) if (entry.isIntersecting) { seen.unobserve(entry.target); load(entry.target); }
+});
+for (const place of document.querySelectorAll("[data-load]")) {
+  if (place.dataset.when !== "opened") seen.observe(place);
+  else place.querySelector("a").addEventListener("click", (event) => { event.preventDefault(); load(place); });
+}
 // Keys: / to the search field, Escape out of it, j and k through the links of a list.
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") document.activeElement?.blur();

@@ -138,7 +138,11 @@ def test_every_id_on_a_page_leads_to_its_page() -> None:
 
     shown = link_ids(text)
 
-    assert re.findall(r'href="/item/([^"]+)"', shown) == ["q-1a9b30ea-00786432", "release-222d2997eff065f0/sft1", "funnel-6ce6000011112222"]
+    assert re.findall(r'href="([^"]+)"', shown) == [
+        "/requests/q-1a9b30ea-00786432",
+        "/item/release-222d2997eff065f0/sft1",
+        "/item/funnel-6ce6000011112222",
+    ]
     assert re.sub("<[^>]+>", "", shown) == text
 
 
@@ -149,7 +153,7 @@ def test_trajectories_are_found_by_their_text_and_open_as_a_chat(store: Store) -
     opened = app.get("/item/trajectory-0000000000000001").text
 
     assert "1 to 1 of 1" in listed
-    assert "/item/trajectory-0000000000000001" in listed
+    assert "/trajectories/trajectory-0000000000000001" in listed
     assert 'class="bubble user"' in opened
     assert "search_products" in opened
     assert "p7 costs 25." in opened

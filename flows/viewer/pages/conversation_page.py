@@ -1,0 +1,98 @@
+"""One conversation, of a trajectory or a rollout: the talk beside its plan, its checks with their evidence, and its tokens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse
+
+from flows.viewer.conversation_tokens import conversation_tokens
+from flows.viewer.rendering import render
+from flows.viewer.viewed_store import ViewedStore
+from storage.errors import BadInput
+from storage.explanations.conversation_text import match_plan, parse_messages
+from storage.explanations.explain import explain
+from storage.explanations.explain_conversation import planned_calls
+from storage.releases.node_ids import find_node
+from storage.report.sections import chat
+from storage.store import Store
+
+_TABLES = {"trajectory": ("trajectories", "trajectory_id", ""), "rollout": ("rollouts", "rollout_id", "EXCLUDE (turns)")}
+"""Kind -> table, key, and columns that are left out."""
+_SHOWN_ELSEWHERE = ("conversation", "plan, and what happened", "failed checks: expected, and found")
+
+router = APIRouter()
+
+
+@router.get("/trajectories/{id}")
+def show_conversation(request: Request, id: str) -> HTMLResponse:
+    store = _store(request)
+    kind, row = read_conversation(store, id)
+    found = explain(store, row["id"], full=True)
+    messages = parse_messages(row["messages"])
+    plan = match_plan(planned_calls(store, row), messages)
+    return render(
+        request,
+        "conversation.html.j2",
+        item=found,
+        kind=kind,
+        messages=numbered_calls(chat(json.loads(row["messages"]))),
+        plan=plan,
+        status={one.made: one.what_happened for one in plan if one.made is not None},
+        checks=_checks(store, row),
+        sections=[section for section in found.sections if section.title not in _SHOWN_ELSEWHERE],
+    )
+
+
+@router.get("/trajectories/{id}/tokens")
+def show_tokens(request: Request, id: str, policy: str = "") -> HTMLResponse:
+    """The tokens of a conversation. policy: whose tokenizer reads a trajectory; the last policy of the store by default."""
+    store = _store(request)
+    kind, row = read_conversation(store, id)
+    return render(request, "tokens.html.j2", id=row["id"], kind=kind, shown=conversation_tokens(store, kind, row, policy))
+
+
+def read_conversation(store: Store, id: str) -> tuple[str, dict[str, Any]]:
+    """Kind, and the row of `trajectories` or `rollouts` with its id as `id`.
+
+    Raises:
+        BadInput: the store has no such conversation.
+    """
+    kind, node = find_node(store, id)
+    if kind not in _TABLES:
+        raise BadInput(f"{node} is a {kind}, and no conversation")
+    table, key, left_out = _TABLES[kind]
+    row = store.query(f"SELECT * {left_out} FROM {table} WHERE {key} = ? LIMIT 1", [node]).row(0, named=True)
+    return kind, row | {"id": node}
+
+
+def numbered_calls(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The messages of a chat, each call with its `number` in the conversation, from 0."""
+    number, shown = 0, []
+    for message in messages:
+        calls = [{**call, "number": number + place} for place, call in enumerate(message["calls"])]
+        number += len(calls)
+        shown.append({**message, "calls": calls})
+    return shown
+
+
+def _checks(store: Store, row: Mapping[str, Any]) -> dict[str, Any]:
+    """The failed checks with what was expected and found, by a replay in the world; the names and demands of those that held."""
+    from synth.conversations.failed_checks import DEMANDS, failed_checks
+    from synth.worlds.stored_worlds import register_stored
+
+    checks: dict[str, bool] = json.loads(row["checks"] or "{}")
+    failed = []
+    if not all(checks.values()):
+        register_stored(store)
+        failed = list(failed_checks(store, row))
+    held = [(name, DEMANDS.get(name.rpartition(".")[2], "")) for name, is_good in checks.items() if is_good]
+    return {"failed": failed, "held": held}
+
+
+def _store(request: Request) -> Store:
+    viewed: ViewedStore = request.app.state.viewed
+    return viewed.store
