@@ -243,3 +243,43 @@ def test_a_store_that_vanishes_comes_back_or_is_newer_is_said(store: Store, tmp_
 def test_a_port_that_is_taken_is_refused() -> None:
     with open_listener("127.0.0.1", 0) as taken, pytest.raises(BadInput, match="is taken: name another with --port"):
         open_listener("127.0.0.1", taken.getsockname()[1])
+
+
+def test_a_request_is_shown_word_by_word_beside_what_it_repeats(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    text, slots = "for user u03: buy the cheapest red lamp", {"category": "lamp", "colour": "red", "pick": "cheapest", "user": "u03"}
+    query = {"run": "r", "source": "f", "text": text, "language": "en"}
+    frame = {"run": "r", "query_id": "q-1", "frame_id": "frame-1", "world": "retail", "intent": "buy_pick", "slots": json.dumps(slots)}
+    store.commit(
+        [
+            write(store, "queries", query | {"query_id": "q-1", "row": 0}, query | {"query_id": "q-2", "row": 1, "text": f"{text} please"}),
+            write(
+                store,
+                "verdicts",
+                {"query_id": "q-1", "run": "r", "step": "pool", "kept": False, "reason": "not_pooled"},
+                {"query_id": "q-2", "run": "r", "step": "near", "kept": False, "reason": "near_duplicate", "duplicate_of": "q-1"},
+            ),
+            write(store, "frames", frame | {"status": "not_pooled"}),
+        ]
+    )
+    app = client(store.root)
+
+    reading = app.get("/requests/q-1/reading").text
+    assert re.findall(r">([^<]+)<rt>([^<]+)</rt>", reading) == [
+        ("u03", "user"), ("cheapest", "pick"), ("red", "colour"), ("lamp", "category"),
+    ]  # fmt: skip
+    assert "gives the stored frame" in reading
+    assert "<mark> please</mark>" in app.get("/requests/q-1/repeats").text, "the copy, with what differs"
+    assert "It was dropped because it repeats another row" in app.get("/requests/q-2/repeats").text
+    assert app.get("/requests/q-1").status_code == 200
+    assert "no world read it" in app.get("/requests/q-2/reading").text
+
+
+def test_a_conversation_without_a_policy_says_why_it_has_no_tokens(store: Store) -> None:
+    app = client(store.root)
+
+    page = app.get("/trajectories/trajectory-0000000000000001/tokens")
+
+    assert page.status_code == 404
+    assert "no SFT stage was trained yet" in page.text
+    assert "It was not checked" in app.get("/trajectories/trajectory-0000000000000001").text
