@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from synth.engines.local.chat_format import ChatFormat
 
 MOST_TOKENS = 20_000
-_BEFORE = 4
-"""Tokens before one that decide how it is written."""
+_MOST_PARTS = 4
+"""Most tokens of one character: UTF-8 has no more bytes."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,8 @@ class ShownTokens:
 
 
 def conversation_tokens(store: Store, kind: str, row: Mapping[str, Any], policy: str = "") -> ShownTokens:
-    """The tokens of a row of `trajectories` or `rollouts`. policy: its tokenizer reads a trajectory; empty: that of the last policy.
+    """The tokens of a row of `trajectories` or `rollouts`. policy: of an SFT stage, whose tokenizer
+    reads a trajectory; empty: of the last stage that trained on it, else of the last one.
 
     Raises:
         BadInput: there are no tokens to show; the message says why.
@@ -75,18 +76,18 @@ def _sampled(store: Store, row: Mapping[str, Any]) -> ShownTokens:
         tokens += [(token, False, None) for token in turn.get("context_ids", ())]
         is_exact = turn.get("is_exact", True)
         tokens += [(token, is_exact, logprob) for token, logprob in zip(turn["token_ids"], turn["logprobs"], strict=True)]
-    rule = "RL learns the tokens that the policy sampled; a turn that a later prompt writes otherwise is not learned"
+    rule = "RL would learn the tokens that the policy sampled; a turn that a later prompt writes otherwise is not learned"
     return _shown(tokenizer, tokens, policy_name(store, row["policy_id"]), rule)
 
 
 def _labelled(store: Store, row: Mapping[str, Any], policy: str) -> ShownTokens:
-    """The tokens that SFT would train on, by the rule of the stage that did; where none did, of the one that made the policy."""
+    """The tokens that SFT would train on, by the rule of the last stage that did; where none did, of the last stage of all."""
     of_stage = store.query(
         f"""SELECT s.spec, s.output_policy_id AS policy_id FROM stages s JOIN parts ON parts.part_id = s.part_id
             LEFT JOIN release_items i ON i.release_id = s.release_id AND i.split = s.split AND i.item_id = ?
             WHERE s.algorithm = 'sft' AND (? = '' OR s.output_policy_id = ?)
               AND s.output_policy_id NOT IN (SELECT policy_id FROM policies p WHERE {IS_ENGINE})
-            ORDER BY i.item_id IS NULL, parts.committed_at LIMIT 1""",
+            ORDER BY i.item_id IS NULL, parts.committed_at DESC, s.stage_id LIMIT 1""",
         [row["id"], policy, policy],
     )
     if of_stage.is_empty():
@@ -103,15 +104,23 @@ def _labelled(store: Store, row: Mapping[str, Any], policy: str) -> ShownTokens:
 
 
 def _shown(tokenizer: Any, tokens: Sequence[tuple[int, bool, float | None]], policy: str, rule: str) -> ShownTokens:
-    """tokens: id, whether it is learned, and its log-probability. The text of a token is what it adds to the few before it: alone, many
-    tokenizers write it without its space."""
-    ids = [token for token, _, _ in tokens[:MOST_TOKENS]]
-    texts = [
-        tokenizer.decode(ids[max(0, at - _BEFORE) : at + 1])[len(tokenizer.decode(ids[max(0, at - _BEFORE) : at])) :]
-        for at in range(len(ids))
-    ]
+    """tokens: id, whether it is learned, and its log-probability."""
+    texts = _texts(tokenizer, [token for token, _, _ in tokens[:MOST_TOKENS]])
     shown = [ShownToken(text, is_learned, logprob) for text, (_, is_learned, logprob) in zip(texts, tokens, strict=False)]
     return ShownTokens(shown, policy, rule, len(tokens) - len(shown))
+
+
+def _texts(tokenizer: Any, ids: Sequence[int]) -> list[str]:
+    """The text of each token: what it adds to the ones before it, because alone, many tokenizers write it without its space. A character
+    of several tokens is the text of its last one."""
+    texts, begin, done = list[str](), 0, 0
+    for at in range(len(ids)):
+        written, text = tokenizer.decode(ids[begin:done]), tokenizer.decode(ids[begin : at + 1])
+        is_part = text.endswith("\N{REPLACEMENT CHARACTER}") and at + 1 < min(len(ids), done + _MOST_PARTS)
+        texts.append("" if is_part else text[len(written) :])
+        if not is_part:
+            begin, done = done, at + 1
+    return texts
 
 
 def _tools(store: Store, row: Mapping[str, Any]) -> list[Tool]:

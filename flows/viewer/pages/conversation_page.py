@@ -49,7 +49,7 @@ def show_conversation(request: Request, id: str) -> HTMLResponse:
 
 @router.get("/trajectories/{id}/tokens")
 def show_tokens(request: Request, id: str, policy: str = "") -> HTMLResponse:
-    """The tokens of a conversation. policy: whose tokenizer reads a trajectory; the last policy of the store by default."""
+    """The tokens of a conversation. policy: as of `conversation_tokens`."""
     store = _store(request)
     kind, row = read_conversation(store, id)
     return render(request, "tokens.html.j2", id=row["id"], kind=kind, shown=conversation_tokens(store, kind, row, policy))
