@@ -101,13 +101,11 @@ class WorldSession:
             self.say(f"  {name}{'' if name in required else ' (optional)'}{description}  {json.dumps(about, ensure_ascii=False)}")
 
     def _call(self, tool: str, rest: str) -> None:
-        arguments: Any = rest or "{}"
-        if rest and not rest.startswith("{"):
-            try:
-                arguments = json.dumps(dict(_pairs(rest)))
-            except ValueError:
-                self.say(f'write {tool} {{"key": "value"}} or {tool} key=value')
-                return
+        try:
+            arguments = read_arguments(rest)
+        except ValueError:
+            self.say(f'write {tool} {{"key": "value"}} or {tool} key=value')
+            return
         from synth.sandbox import SandboxError
 
         try:
@@ -240,6 +238,15 @@ def draw_task(
         except NotAdmitted as refused:
             failure = refused
     raise failure
+
+
+def read_arguments(text: str) -> str:
+    """The arguments of a call as JSON text, from JSON or from `loan=l012 days=7`; JSON is not checked.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    return text if text.startswith("{") else json.dumps(dict(_pairs(text)), ensure_ascii=False)
 
 
 def _pairs(text: str) -> Iterator[tuple[str, Any]]:

@@ -17,10 +17,10 @@ from flows.viewer.viewed_store import ViewedStore
 from storage.conversation import mode_in_words
 from storage.explanations.funnel_reasons import reason_in_words
 
-PAGES = (("/", "Overview"), ("/requests", "Requests"), ("/trajectories", "Trajectories"), ("/tasks", "Tasks"))
+PAGES = (("/", "Overview"), ("/requests", "Requests"), ("/trajectories", "Trajectories"), ("/tasks", "Tasks"), ("/worlds", "Worlds"))
 ROWS_A_PAGE = 50
 MOST_ROWS = 10**9
-_PAGE_OF_KIND = {"q": "/requests", "trajectory": "/trajectories", "rollout": "/trajectories", "task": "/tasks"}
+_PAGE_OF_KIND = {"q": "/requests", "trajectory": "/trajectories", "rollout": "/trajectories", "task": "/tasks", "cluster": "/clusters"}
 """Kinds of ids that have a page of their own; the others share one."""
 _ID = re.compile(
     r"\b(?:q-[0-9a-f]{8}-\d{8,}"

@@ -22,7 +22,9 @@ from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
 from flows.viewer.pages import (
+    cluster_page,
     conversation_page,
+    fork_page,
     item,
     overview,
     request_page,
@@ -30,6 +32,7 @@ from flows.viewer.pages import (
     task_page,
     tasks,
     trajectories,
+    world_page,
 )
 from flows.viewer.rendering import error_page, make_templates
 from flows.viewer.viewed_store import ViewedStore
@@ -53,7 +56,19 @@ def create_app(viewed: ViewedStore, *, token: str | None = None) -> FastAPI:
     app = FastAPI(title="Headrace", docs_url=None, redoc_url=None, openapi_url=None)
     app.state.viewed = viewed
     app.state.templates = make_templates(viewed)
-    for page in (overview, requests, request_page, trajectories, conversation_page, tasks, task_page, item):
+    for page in (
+        overview,
+        requests,
+        request_page,
+        trajectories,
+        conversation_page,
+        tasks,
+        task_page,
+        world_page,
+        cluster_page,
+        fork_page,
+        item,
+    ):
         app.include_router(page.router)
     app.mount("/assets", StaticFiles(directory=_HERE / "assets"), name="assets")
     plotly_js = plotly.offline.get_plotlyjs()

@@ -125,6 +125,10 @@ class ViewedWorld:
         """Of the world."""
         return self.world.changes()
 
+    def state(self) -> dict[str, JSON]:
+        """Of the world."""
+        return self.world.state()
+
     def close(self) -> None:
         self.world.close()
 

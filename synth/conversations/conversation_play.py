@@ -78,13 +78,17 @@ class ConversationPlay:
         """Judges the turn that the assistant has ended with a text, the last of the messages. Returns what the user says next; None if the
         conversation is over: at its end, or after a turn that failed."""
         turn = len(self.verdicts)
-        self.verdicts.append(self.judge.judge_turn(turn, messages, self._world.changes(), self._tools.injected))
+        self.verdicts.append(self.judge_now(messages))
         if not self.verdicts[-1].passed or turn + 1 == len(self._blueprint.turns):
             return None
         said = self._blueprint.turns[turn + 1].text
         if self._view is not None:
             self._view.hear(said)
         return Message(role="user", content=said)
+
+    def judge_now(self, messages: Sequence[Message]) -> TurnVerdict:
+        """The verdict on the open turn as if it ended with these messages. The conversation stays as it is."""
+        return self.judge.judge_turn(len(self.verdicts), messages, self._world.changes(), self._tools.injected)
 
     @property
     def passed(self) -> bool:
@@ -104,6 +108,10 @@ class ConversationPlay:
     def changes(self) -> dict[str, JSON]:
         """The changes of the world's state so far."""
         return self._world.changes()
+
+    def state(self) -> dict[str, JSON]:
+        """The world's state."""
+        return self._world.state()
 
     def close(self) -> None:
         self._world.close()

@@ -118,19 +118,23 @@ class _Replayed:
         return "", f"“{answer}”" if answer else "no text at the end"
 
 
-def _replayed(store: Store, row: Mapping[str, Any], messages: Sequence[Message]) -> _Replayed | None:
-    """None if the world, the task or the blueprint is not there any more."""
+def find_origin(store: Store, row: Mapping[str, Any]) -> Task | Blueprint | None:
+    """What a row of `trajectories` or `rollouts` was played for: its task, else its blueprint; None if the store has neither."""
     tasks = store.query("SELECT spec FROM tasks WHERE task_id = ?", [row["task_id"]])["spec"]
     if len(tasks):
-        task = Task.model_validate_json(tasks[0])
-        if task.world not in WORLDS:
-            return None
-        return _replay_task(task, messages) if task.conversation is None else _replay_turns(task, messages)
+        return Task.model_validate_json(tasks[0])
     specs = store.query("SELECT spec FROM blueprints WHERE blueprint_id = ?", [row.get("blueprint_id")])["spec"]
-    if not len(specs) or "turns" not in json.loads(specs[0] or "{}"):
+    return Blueprint.model_validate_json(specs[0]) if len(specs) and "turns" in json.loads(specs[0] or "{}") else None
+
+
+def _replayed(store: Store, row: Mapping[str, Any], messages: Sequence[Message]) -> _Replayed | None:
+    """None if the world, the task or the blueprint is not there any more."""
+    origin = find_origin(store, row)
+    if origin is None or origin.world not in WORLDS:
         return None
-    blueprint = Blueprint.model_validate_json(specs[0])
-    return _replay_blueprint(blueprint, messages) if blueprint.world in WORLDS else None
+    if isinstance(origin, Blueprint):
+        return _replay_blueprint(origin, messages)
+    return _replay_task(origin, messages) if origin.conversation is None else _replay_turns(origin, messages)
 
 
 def _replay_task(task: Task, messages: Sequence[Message]) -> _Replayed:
