@@ -5,7 +5,8 @@ tasks, the columns that kept rows have in their files, and a segment of the inde
 module does not.
 
 The id of a run is a hash of the files' contents and formats, the configuration, the code of `filters` and `synth`, the names of the steps
-and their `made_by`, and the earlier segments of the index. So a killed run continues, and a finished run is not repeated.
+and their `made_by` (with what people said by hand of these rows), and the earlier segments of the index. So a killed run continues, and a
+finished run is not repeated.
 
 Memory: some 30 bytes for each row read. While near duplicates are decided, also the compared texts, their candidate pairs and some 40 bytes
 for each compared row. From the first whole step on, the columns that whole steps need of the remaining rows.
@@ -27,6 +28,7 @@ import numpy as np
 import polars as pl
 
 from filters import ingest
+from filters.by_hand.run_decisions import read_decisions
 from filters.code_hash import code_hash
 from filters.dedup import near
 from filters.dedup.dedup_index import INDEXED, DedupIndex, NothingNew, read_before, write_asked, write_band, write_seen
@@ -39,6 +41,7 @@ from filters.lexicon_worlds import lexicon_worlds
 from filters.pipeline import INDECISIVE, STEPS, FunnelConfig, check, not_done, section
 from filters.runner import Runner
 from filters.step import Context, Setup, Step, SurveyStep, WholeStep
+from filters.steps.hand_verdicts import with_hand
 from filters.verdicts import FIRST_OF_TEXT, OF_FRAMES, Verdicts, groups, shortfall, write_batch, write_frames
 from storage.errors import BadInput
 from storage.execution import Executor, Progress
@@ -151,7 +154,7 @@ class _Run:
         executor: Executor,
         started: float,
     ) -> None:
-        self.store, self.steps, self.started = store, steps, started
+        self.store, self.started = store, started
         count = sum(file.rows for file in source_files)
         self.recipe = near.recipe(config.near, world_terms(lexicon_worlds()))
         self.index = index = DedupIndex(store, self.recipe, source_files)
@@ -164,7 +167,9 @@ class _Run:
         read = [(file.content_hash, file.format) for file in source_files]
         settings = config.model_dump(mode="json", exclude=INDECISIVE)
         config = config.model_copy(update={"coverage": config.coverage.model_copy(update={"keep": config.target_tasks(count)})})
-        setup = Setup(store, config, count, {"read": read, "config": settings})
+        hand = read_decisions(store, self.files)
+        setup = Setup(store, config, count, {"read": read, "config": settings}, hand)
+        self.steps = steps = with_hand(steps, hand, self.files)
         self.inputs = {step.name: _step_input(step, setup) for step in steps}
         self.config = config
         indexed_steps = steps[: 1 + max(place for place, step in enumerate(steps) if step.name in INDEXED)]

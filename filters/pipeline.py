@@ -21,6 +21,7 @@ from filters.step import BatchStep, Step, SurveyStep, WholeStep
 from filters.steps import (
     combination_counts,
     exact,
+    hand_verdicts,
     ingest,
     label_leaf,
     mask_values,
@@ -53,6 +54,7 @@ STEPS: tuple[Step, ...] = (
     rules.STEP,
     near_duplicates.STEP,
     *ground_frames.STEPS,
+    hand_verdicts.STEP,
     combination_counts.STEP,
     same_frame.STEP,
     tool_load.STEP,

@@ -1,8 +1,9 @@
 """A release of synthesised data, for users who train outside Headrace.
 
-Split `sft` has every accepted conversation once, `rl` the tasks for rollouts, and `eval` the held-out tasks, if there are any. Near
-duplicates (`near.py`, on messages and calls of user and assistant) are removed here, not at acceptance, so that the figures of a synthesis
-run cover all its conversations; the conversation that was accepted first stays.
+Split `sft` has every accepted conversation once, `rl` the tasks for rollouts, and `eval` the held-out tasks, if there are any. What a
+person dropped by hand is left out, and what a judge alone rejected comes in if a person keeps it. Near duplicates (`near.py`, on messages
+and calls of user and assistant) are removed here, not at acceptance, so that the figures of a synthesis run cover all its conversations;
+the conversation that was accepted first stays.
 
 The release uses no policy (`route.py` does) and no tasks from raw queries. Only a store without conversations gives all its tasks, those of
 raw queries too.
@@ -17,6 +18,7 @@ import polars as pl
 
 from filters.dedup import near
 from filters.normalised_text import normalise_text
+from storage.by_hand.hand_rows import admissible
 from storage.errors import BadInput
 from storage.releases.release import ReleaseItem, make_release
 from storage.store import Store
@@ -36,8 +38,8 @@ def collect(store: Store) -> str:
     """
     config = near.NearConfig()
     conversations = store.query(
-        """SELECT trajectory_id, task_id, messages FROM trajectories JOIN blueprints USING (blueprint_id)
-           WHERE accepted AND round >= 0 AND trajectories.cluster_id IS NOT NULL ORDER BY round, trajectory_id"""
+        f"""SELECT trajectory_id, task_id, messages FROM trajectories JOIN blueprints USING (blueprint_id)
+           WHERE {admissible("trajectories")} AND round >= 0 AND trajectories.cluster_id IS NOT NULL ORDER BY round, trajectory_id"""
     )
     if conversations.is_empty():
         return _collect_tasks(store)

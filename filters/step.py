@@ -23,8 +23,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,6 +33,7 @@ import polars as pl
 from pydantic import BaseModel
 
 if TYPE_CHECKING:
+    from filters.by_hand.run_decisions import HandDecisions
     from filters.dedup.dedup_index import DedupIndex
     from filters.frames.batches import Batch
     from filters.frames.workspace import Workspace
@@ -56,12 +58,14 @@ class Setup:
     config: FunnelConfig of the run, with a section for each step; `coverage.keep` is a count, even if a ratio was configured.
     rows: number of rows that the run reads.
     key: what identifies the run: the files' contents and the settings that decide rows.
+    hand: what people said by hand of these rows.
     """
 
     store: Store
     config: Any
     rows: int
     key: Mapping[str, Any]
+    hand: HandDecisions
 
 
 @dataclass(frozen=True)
@@ -111,6 +115,8 @@ class Step:
     needs: columns that it reads; an earlier step must have added each.
     adds: columns that it adds or replaces.
     reasons: reasons that it may give, or patterns of them (`model_*`).
+    soft: reasons that do not hold for a row that a person keeps by hand: they stand for taste or want of room.
+    unread: reasons that do not hold for a row whose frame a person gave by hand.
     config: model of its section in FunnelConfig.
     load: returns the step's inputs before a row is read (a taxonomy, held-out questions); by default, inputs are the configuration section.
     made_by: inputs -> what decides the step's verdicts beside rows, configuration and code; part of the run's id.
@@ -124,6 +130,8 @@ class Step:
     needs: tuple[str, ...] = ()
     adds: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
+    soft: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
     config: type[BaseModel] | None = None
     load: Callable[[Setup], Any] | None = None
     made_by: Callable[[Any], Sequence[str]] = _nothing
@@ -223,6 +231,21 @@ class WholeStep(Step):
     function: Callable[[pl.DataFrame, Any, Context], pl.DataFrame]
     writes: tuple[str, ...] = ()
     tables: Callable[[pl.DataFrame, Any, Context], Mapping[str, pl.DataFrame]] | None = None
+
+
+def pardon(step: Step, reasons: Sequence[str], rows: pl.Series) -> Step:
+    """The step without these reasons, or patterns of them, for these rows (numbers); only batch and whole steps can leave a reason out."""
+    if not reasons or rows.is_empty():
+        return step
+    assert isinstance(step, BatchStep | WholeStep), f"step {step.name} compares rows, so none can be left out of what it drops"
+    function: Any = partial(_pardoned, step.function, f"^(?:{'|'.join(reasons).replace('*', '.*')})$", rows)
+    return replace(step, function=function)
+
+
+def _pardoned(function: Callable[..., pl.DataFrame], reasons: str, spared: pl.Series, rows: pl.DataFrame, *inputs: Any) -> pl.DataFrame:
+    out = function(rows, *inputs)
+    is_dropped = ~(pl.col("row").is_in(spared.implode()) & pl.col("reason").str.contains(reasons))
+    return out.with_columns(pl.when(is_dropped).then(name).alias(name) for name in VERDICT if name in out.columns)
 
 
 def apply(step: BatchStep | WholeStep, rows: pl.DataFrame, arguments: Sequence[Any]) -> pl.DataFrame:

@@ -318,9 +318,9 @@ def resolve_curation(store: Store, name: str | None) -> str | None:
 
 
 def refuse_options_of_messages(trainer: str, calls: str, arguments: str) -> None:
-    """Check that no option for conversations goes with an export of queries."""
+    """Check that no option for conversations goes with an export of queries, or of annotations."""
     if (trainer, calls, arguments) != ("trl", "parallel", "object"):
-        raise BadInput("--queries writes queries, which have no messages; leave out --format, --calls and --arguments")
+        raise BadInput("what --queries and --by-hand write has no messages; leave out --format, --calls and --arguments")
 
 
 def refuse_options_of_suites(options: Mapping[str, Any]) -> None:

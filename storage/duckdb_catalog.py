@@ -10,7 +10,7 @@ digit of a log-probability, and a comparison would have to read the messages of 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import duckdb
@@ -19,7 +19,7 @@ import polars as pl
 from storage.errors import BadInput, HeadraceError
 from storage.files import is_disk_full
 from storage.parts import Part
-from storage.tables import TABLES, create_sql, schema_version
+from storage.tables import TABLES, columns_sql, create_sql, schema_version
 
 _MATCHES_SQL = """CREATE OR REPLACE VIEW matches AS
 SELECT v.run, v.step, v.similarity, v.query_id, q.text, v.duplicate_of, o.text AS duplicate_of_text
@@ -61,6 +61,8 @@ def open_for_reading(path: Path, root: Path) -> duckdb.DuckDBPyConnection:
         connection.execute("USE store")
         if is_empty(connection, root):
             raise _foreign(root)
+        for table in _absent_late_tables(connection):
+            connection.execute(f"CREATE TEMP TABLE {columns_sql(table)}")
     except duckdb.Error as error:
         connection.close()
         raise _unreadable(path, error) from error
@@ -101,6 +103,18 @@ def create_tables(connection: duckdb.DuckDBPyConnection) -> None:
             connection.execute(view_sql(connection, table))
     connection.execute(_MATCHES_SQL)
     connection.execute("COMMIT")
+
+
+def _absent_late_tables(connection: duckdb.DuckDBPyConnection) -> list[str]:
+    """Late tables that the database in use does not have."""
+    present = {name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables").fetchall()}
+    return [name for name, schema in TABLES.items() if schema.is_late and name not in present]
+
+
+def create_late_tables(connection: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> None:
+    """Creates those of these tables that are late and not there yet."""
+    for table in set(tables) & set(_absent_late_tables(connection)):
+        connection.execute(f"CREATE TABLE {columns_sql(table)}")
 
 
 def _foreign(root: Path) -> BadInput:

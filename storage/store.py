@@ -169,6 +169,7 @@ class Store:
                     f"part {part.part_id} has no file {self.root / part.path}; it was removed after it was written, write it again"
                 )
             by_table.setdefault(part.table, []).append(part)
+        duckdb_catalog.create_late_tables(connection, by_table)
         for table, group in by_table.items():
             if not TABLES[table].is_lake:
                 for part in group:

@@ -2,7 +2,8 @@
 
 One idea: each table is declared once, here. The catalogue's SQL is generated from the declarations (`create_sql`), and the schema version
 is their hash. A store of another version is refused; there are no migrations. Rows of catalogue tables lie in DuckDB. Lake tables are
-large: their rows stay in Parquet parts, and are read through views.
+large: their rows stay in Parquet parts, and are read through views. A late table is in no version: a store that lacks it reads as one that
+has no row of it, and gets it with the first row.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class TableSchema:
     unhashed: columns that may differ between two runs of the same work (timings, sizes, paths), and are left out of content hashes.
     unique_across_parts: of a lake table: hide a row whose key an earlier part has. Catalogue tables always do. `queries` and `verdicts`
         are too long to compare; their counts are checked per run instead.
+    is_late: a catalogue table that was declared when there were stores already; they stay readable without it.
     """
 
     columns: dict[str, pl.DataType]
@@ -46,6 +48,7 @@ class TableSchema:
     is_lake: bool = False
     unhashed: frozenset[str] = field(default_factory=frozenset)
     unique_across_parts: bool = True
+    is_late: bool = False
 
     def sql_columns(self) -> dict[str, str]:
         """Column name -> DuckDB type."""
@@ -53,7 +56,13 @@ class TableSchema:
 
 
 def _table(
-    columns: str, key: str, *, is_lake: bool = False, unhashed: tuple[str, ...] = (), unique_across_parts: bool = True
+    columns: str,
+    key: str,
+    *,
+    is_lake: bool = False,
+    unhashed: tuple[str, ...] = (),
+    unique_across_parts: bool = True,
+    is_late: bool = False,
 ) -> TableSchema:
     """`columns` is a list of names, each with `:` and its type: t text, w 64-bit, s 32-bit, r real, f flag, l list of texts."""
     typed = dict(part.split(":") for part in columns.split())
@@ -63,6 +72,7 @@ def _table(
         is_lake=is_lake,
         unhashed=frozenset(unhashed),
         unique_across_parts=unique_across_parts,
+        is_late=is_late,
     )
 
 
@@ -128,6 +138,11 @@ TABLES: dict[str, TableSchema] = {
         "evaluation_id policy_id use decoding facet facet_value",
     ),
     "promotions": _table("policy_id:t position:s passed:f checks:t", "policy_id position"),
+    "by_hand": _table(
+        "annotation_id:t item_id:t author:t annotated_at:t verdict:t world:t intent:t slots:t frame_id:t comment:t",
+        "annotation_id item_id",
+        is_late=True,
+    ),
     "queries": _table(
         "query_id:t run:t source:t row:w text:t language:t occurrences:w",
         "query_id run",
@@ -196,15 +211,20 @@ _OWN_TABLES = (
 their key."""
 
 
-def create_sql() -> list[str]:
+def create_sql(*, with_late: bool = True) -> list[str]:
     """The statements that create the tables of an empty catalogue. Each row of a catalogue table has the id of its part."""
-    columns = {name: ", ".join(f'"{column}" {kind}' for column, kind in schema.sql_columns().items()) for name, schema in TABLES.items()}
-    tables = [f"{name} (part_id VARCHAR, {columns[name]})" for name, schema in TABLES.items() if not schema.is_lake]
-    return [f"CREATE TABLE {table}" for table in (*_OWN_TABLES, *tables)]
+    names = [name for name, schema in TABLES.items() if not schema.is_lake and (with_late or not schema.is_late)]
+    return [f"CREATE TABLE {table}" for table in (*_OWN_TABLES, *map(columns_sql, names))]
+
+
+def columns_sql(table: str) -> str:
+    """A catalogue table with its columns, as a CREATE TABLE names them."""
+    columns = ", ".join(f'"{column}" {kind}' for column, kind in TABLES[table].sql_columns().items())
+    return f"{table} (part_id VARCHAR, {columns})"
 
 
 @cache
 def schema_version() -> str:
-    """Hash of all declared tables: 16 hex digits."""
+    """Hash of all declared tables but the late ones: 16 hex digits."""
     lake = {name: schema.sql_columns() for name, schema in TABLES.items() if schema.is_lake}
-    return content_id("schema", create_sql(), lake).rpartition("-")[2]
+    return content_id("schema", create_sql(with_late=False), lake).rpartition("-")[2]

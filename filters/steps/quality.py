@@ -137,6 +137,7 @@ STEP = BatchStep(
     needs=("norm", "language", "frame_id", "residue", "unexplained"),
     adds=("quality",),
     reasons=("low_quality",),
+    soft=("low_quality",),
     config=QualityConfig,
     function=step,
     explains=("quality",),

@@ -84,10 +84,12 @@ def _letters(text: pl.Expr) -> pl.Expr:
     return letters.str.len_chars().cast(pl.Int32) + (LETTERS_A_HAN - 1) * letters.str.count_matches(r"[\u3400-\u9fff]").cast(pl.Int32)
 
 
+_REASONS = ("keyboard_mash", "no_words", "language", "only_link", "only_personal_data", "chit_chat", "too_short", "too_long")
 STEP = BatchStep(
     name="rules",
     needs=("norm", "language"),
-    reasons=("keyboard_mash", "no_words", "language", "only_link", "only_personal_data", "chit_chat", "too_short", "too_long"),
+    reasons=_REASONS,
+    soft=_REASONS,
     config=RulesConfig,
     function=step,
 )

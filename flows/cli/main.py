@@ -177,6 +177,9 @@ def export(
     queries: Annotated[
         bool, typer.Option("--queries", help="The queries that `curate` kept, with all columns of your files, instead of a release.")
     ] = False,
+    by_hand: Annotated[
+        bool, typer.Option("--by-hand", help="All annotations that people made in `headrace view --write`, instead of a release.")
+    ] = False,
     trainer: Annotated[
         Trainer, typer.Option("--format", help="Trainer that will read the files; or atif, sharegpt: conversations alone.")
     ] = Trainer.trl,
@@ -191,7 +194,8 @@ def export(
         typer.Option("--arguments", help="text: JSON text, for templates that take no objects (the original one of DeepSeek-V3)."),
     ] = "object",
     folder: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Default: exports/RELEASE-FORMAT, or exports/queries.")
+        Path | None,
+        typer.Option("--out", "-o", metavar="DIR", help="Default: exports/ and RELEASE-FORMAT, queries or by_hand."),
     ] = None,
     licence: Annotated[
         list[str] | None,
@@ -219,16 +223,24 @@ def export(
       headrace export rl --licence queries.parquet=CC-BY-4.0 --store runs/sample/store
 
       headrace export --queries --store runs/mine/store --out my_queries/
+
+      headrace export --by-hand --store runs/mine/store --out annotations/
     """
     with handle_errors(debug):
+        from flows.cli.write_exports import export_annotations, export_curated
         from storage.releases import export as storage_export
         from storage.releases.export_folder import describe_export
         from storage.releases.export_rows import MessageForm
 
         opened = validation.open_store(config, store)
+        if by_hand:
+            validation.refuse_options_of_messages(trainer.value, calls, arguments)
+            given = [name for name, value in (("RELEASE", release), ("--queries", queries), ("--licence", licence)) if value]
+            print_text(describe_export(export_annotations(opened, folder or Path("exports") / "by_hand", given)))
+            return
         if queries:
             validation.refuse_options_of_messages(trainer.value, calls, arguments)
-            print_text(describe_export(_export_queries(opened, release, folder or Path("exports") / "queries", licence or [])))
+            print_text(describe_export(export_curated(opened, release, folder or Path("exports") / "queries", licence or [])))
             return
         release_id = validation.resolve_release(opened, release)
         licences = validation.parse_licences(licence or [], opened, release_id)
@@ -239,12 +251,6 @@ def export(
 
 
 app.command(rich_help_panel="Store")(package.package)
-
-
-def _export_queries(store: Store, run: str | None, folder: Path, licence: list[str]) -> Path:
-    from storage.releases.export_queries import export_queries
-
-    return export_queries(store, folder, validation.resolve_curation(store, run), licences=validation.split_licences(licence))
 
 
 @app.command(rich_help_panel="Store")

@@ -17,7 +17,15 @@ from flows.viewer.viewed_store import ViewedStore
 from storage.conversation import mode_in_words
 from storage.explanations.funnel_reasons import reason_in_words
 
-PAGES = (("/", "Overview"), ("/requests", "Requests"), ("/trajectories", "Trajectories"), ("/tasks", "Tasks"), ("/worlds", "Worlds"))
+PAGES = (
+    ("/", "Overview"),
+    ("/requests", "Requests"),
+    ("/trajectories", "Trajectories"),
+    ("/tasks", "Tasks"),
+    ("/worlds", "Worlds"),
+    ("/clusters", "Clusters"),
+    ("/by-hand", "By hand"),
+)
 ROWS_A_PAGE = 50
 MOST_ROWS = 10**9
 _PAGE_OF_KIND = {"q": "/requests", "trajectory": "/trajectories", "rollout": "/trajectories", "task": "/tasks", "cluster": "/clusters"}

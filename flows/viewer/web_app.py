@@ -2,8 +2,9 @@
 
 Guards: a page that another website opens in the user's browser cannot read a store, because only requests by a name of this machine are
 answered (a hostile name that resolves to loopback is refused), and browsers may not embed the answers; where the server listens beyond
-loopback, a token is needed instead. Pages load nothing from outside, and run no script but the viewer's own: their content security policy
-says so. Texts of the store are escaped by the template engine. It does not guard against other users of the same machine.
+loopback, a token is needed instead. One address writes, and only with the user's leave (`by_hand/write_access.py`). Pages load nothing from
+outside, and run no script but the viewer's own: their content security policy says so. Texts of the store are escaped by the template
+engine. It does not guard against other users of the same machine.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
+from flows.viewer.by_hand.write_access import WriteAccess
 from flows.viewer.pages import (
+    by_hand,
     cluster_page,
     conversation_page,
     fork_page,
@@ -44,17 +47,19 @@ _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
 
 
-def create_app(viewed: ViewedStore, *, token: str | None = None) -> FastAPI:
-    """token: what a browser must send once (`?token=`), and any name of the machine is answered; None: loopback names only, no token."""
+def create_app(viewed: ViewedStore, *, token: str | None = None, write_access: WriteAccess | None = None) -> FastAPI:
+    """token: what a browser must send once (`?token=`), and any name of the machine is answered; None: loopback names only, no token.
+    write_access: in whose name the viewer may write; None: it only reads."""
     app = FastAPI(title="Headrace", docs_url=None, redoc_url=None, openapi_url=None)
     app.state.viewed = viewed
+    app.state.write_access = write_access
     app.state.templates = make_templates(viewed)
     for page in (
         overview,
@@ -67,6 +72,7 @@ def create_app(viewed: ViewedStore, *, token: str | None = None) -> FastAPI:
         world_page,
         cluster_page,
         fork_page,
+        by_hand,
         item,
     ):
         app.include_router(page.router)

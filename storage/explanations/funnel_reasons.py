@@ -12,6 +12,8 @@ _IN_WORDS = {
     "ambiguous": "it can be read in two ways",
     "missing_tool": "no world has a tool for it",
     "not_actionable": "it asks for nothing that a tool does",
+    "dropped_by_hand": "a person dropped it by hand",
+    "frame_dropped_by_hand": "a person dropped by hand what it asks for",
     "missing_information": "something that the intent needs is not said",
 }
 """Why a query was dropped, or no task was made of it."""

@@ -2,6 +2,7 @@
 
 One idea: a release's id is a hash of its splits and of what decided them (thresholds, budgets: the manifest), so the same selection is the
 same release, and nothing can be moved in or out of one afterwards. Rows stay where they are: a release names them.
+What a person dropped by hand goes into no release.
 A split that is empty, an item that the store does not have, and a held-out task in a split that is trained on are errors, not warnings.
 
 What it does not do: choose (`filters/`), remove duplicate trajectories (there too), write files for other trainers
@@ -21,6 +22,7 @@ from typing import Any, Literal
 
 import polars as pl
 
+from storage.by_hand.hand_rows import withheld
 from storage.errors import BadInput, HeadraceError
 from storage.records import JSON, Cost, Language, Rollout, Task, Trajectory, canonical_json, content_id
 from storage.store import Store, part_id
@@ -45,6 +47,7 @@ ORIGINS = {
 }
 """Origins of items, in words."""
 _IDS = {"item_id": pl.String, "task_id": pl.String}
+_ITEM_COLUMNS = {"split": pl.String, "position": pl.Int32, "kind": pl.String, **_IDS, "weight": pl.Float64}
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,7 @@ def make_release(store: Store, name: str, splits: Mapping[str, Sequence[ReleaseI
     """Freezes the splits in their order and returns the release id. The same release a second time changes nothing.
 
     Args:
+        splits: what was dropped by hand (`storage/by_hand/`) is left out of them.
         manifest: what decided the selection: thresholds, budgets, ids of policies. No times, no paths.
             Counts and hashes of the splits are added to what is stored of it.
 
@@ -92,6 +96,7 @@ def make_release(store: Store, name: str, splits: Mapping[str, Sequence[ReleaseI
             not committed, a task under another's id, a weight that is not positive and finite, or a held-out task where it would be
             trained on.
     """
+    splits = _without_dropped(store, splits)
     _check(store, name, splits)
     rows = pl.DataFrame(
         [
@@ -99,14 +104,7 @@ def make_release(store: Store, name: str, splits: Mapping[str, Sequence[ReleaseI
             for split, items in splits.items()
             for position, item in enumerate(items)
         ],
-        schema={
-            "split": pl.String,
-            "position": pl.Int32,
-            "kind": pl.String,
-            "item_id": pl.String,
-            "task_id": pl.String,
-            "weight": pl.Float64,
-        },
+        schema=_ITEM_COLUMNS,
         orient="row",
     )
     hashes = {split: _hash(items) for split, items in splits.items()}
@@ -129,6 +127,17 @@ def make_release(store: Store, name: str, splits: Mapping[str, Sequence[ReleaseI
         ]
     )
     return release_id
+
+
+def _without_dropped(store: Store, splits: Mapping[str, Sequence[ReleaseItem]]) -> dict[str, Sequence[ReleaseItem]]:
+    """The splits without what was dropped by hand. Raises HeadraceError: all items of a split were."""
+    items, tasks = withheld(store)
+    left: dict[str, Sequence[ReleaseItem]] = {}
+    for split, of_split in splits.items():
+        left[split] = [one for one in of_split if one.item_id not in items and one.task_id not in tasks]
+        if of_split and not left[split]:
+            raise HeadraceError(f"all {len(of_split):,} items of split {split} were dropped by hand; withdraw some of these verdicts")
+    return left
 
 
 def manifest_of(store: Store, release_id: str) -> dict[str, Any]:

@@ -150,13 +150,18 @@ def agreement(split: Sequence[Labelled], grades: Sequence[Grades | None]) -> Agr
     passes = [each is not None and each.least >= LEAST_GRADE for each in grades]
     agreed = sum(each is not None and passed == (not one.planted) for one, each, passed in zip(split, grades, passes, strict=True))
     missed = Counter(one.planted for one, passed in zip(split, passes, strict=True) if one.planted and passed)
-    return Agreement(agreed, len(split), _kappa(agreed, [not one.planted for one in split], passes), missed)
+    return Agreement(agreed, len(split), cohens_kappa([not one.planted for one in split], passes, agreed), missed)
 
 
-def _kappa(agreed: int, truth: Sequence[bool], passes: Sequence[bool]) -> float:
+def cohens_kappa(truth: Sequence[bool], passes: Sequence[bool], agreed: int | None = None) -> float:
+    """Agreement of two sorts of verdict on the same items, beyond chance: 1 full, 0 none; nan if all of both are the same, or none is.
+
+    agreed: number of equal verdicts, where not all of them count; None: as they are.
+    """
     if not truth:
         return math.nan
     total = len(truth)
+    equal = sum(one == other for one, other in zip(truth, passes, strict=True)) if agreed is None else agreed
     good, passed = sum(truth) / total, sum(passes) / total
     chance = good * passed + (1 - good) * (1 - passed)
-    return (agreed / total - chance) / (1 - chance) if chance < 1 else math.nan
+    return (equal / total - chance) / (1 - chance) if chance < 1 else math.nan

@@ -388,6 +388,7 @@ def build_sample(root: Path) -> Sample:
             ),
             *_synthesis(store),
             write(store, "tasks", *map(task_row, TASKS)),
+            write(store, "by_hand", {"annotation_id": "annotation-1", "item_id": "q-0", "author": "ada", "verdict": "keep"}),
         ]
     )
     first = make_release(

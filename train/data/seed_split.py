@@ -1,7 +1,8 @@
 """The synthesised part of the seed split: accepted conversations of the store, as they are, chosen for what they cover.
 
 Conversations are taken greedily by coverage per token (`synth/blueprints/token_coverage.py`), weighed by their source where that is asked
-for. Those with a decision that has no cue are left out, and those that are no task, or that show what is kept for evaluation.
+for. Those with a decision that has no cue are left out, those that are no task, that show what is kept for evaluation, and what a person
+dropped by hand. What a judge alone rejected comes in if a person keeps it and it is a task.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import re
 from collections.abc import Sequence
 
+from storage.by_hand.hand_rows import admissible
 from storage.records import Language, Message, Task
 from storage.releases.release import ReleaseItem
 from storage.store import Store
@@ -43,11 +45,11 @@ def synthesised_conversations(
         sources: weights by world, cluster, mode, teacher or day.
     """
     rows = store.query(
-        """SELECT trajectory_id, k.spec AS task, t.messages, b.spec, t.world, t.cluster_id AS cluster, t.teacher,
+        f"""SELECT trajectory_id, k.spec AS task, t.messages, b.spec, t.world, t.cluster_id AS cluster, t.teacher,
              t.mode_coarse, coalesce(left(p.committed_at::VARCHAR, 10), 'unknown') AS day
            FROM trajectories t JOIN blueprints b USING (blueprint_id) JOIN tasks k USING (task_id)
              LEFT JOIN parts p ON p.part_id = b.part_id
-           WHERE accepted AND t.cluster_id IS NOT NULL AND round >= 0 AND list_contains(?, t.world || '/' || t.language)
+           WHERE {admissible("t")} AND t.cluster_id IS NOT NULL AND round >= 0 AND list_contains(?, t.world || '/' || t.language)
            ORDER BY trajectory_id""",
         [[f"{world}/{WORLDS[world].language_near(language)}" for world in worlds]],
     )

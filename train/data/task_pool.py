@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+from storage.by_hand.hand_rows import WITHHELD_TASKS
 from storage.context.settings import PolicyContext
 from storage.errors import BadInput, HeadraceError
 from storage.records import Division, Frame, Language, Task, content_id
@@ -71,14 +72,16 @@ class Source:
 def sources(store: Store, *, worlds: Sequence[str], max_difficulty: int) -> list[Source]:
     """Frames of admitted tasks in these worlds up to a difficulty, in a fixed order; a frame of both origins counts as a query's.
 
-    A held-out frame is left out if a seed or probe frame, of any difficulty, has the same need.
+    Left out are tasks of requests that a person dropped by hand, or reads otherwise. A held-out frame is left out if a seed or probe frame,
+    of any difficulty, has the same need.
     The siblings that the cascade adds to the store are left out: their slots differ from those of their frame, or they have a context. So
     the result does not depend on the progress of a cascade.
     """
     rows = store.query(
-        """SELECT frame_id, world, intent, json_extract(spec, '$.slots')::VARCHAR AS slots, division, difficulty, query_id, blueprint_id,
+        f"""SELECT frame_id, world, intent, json_extract(spec, '$.slots')::VARCHAR AS slots, division, difficulty, query_id, blueprint_id,
              CASE WHEN json_type(spec, '$.conversation') = 'OBJECT' THEN spec END AS conversation
            FROM tasks WHERE list_contains(?, world) AND coalesce(json_type(spec, '$.context'), 'NULL') = 'NULL'
+             AND task_id NOT IN {WITHHELD_TASKS}
            ORDER BY frame_id, query_id NULLS LAST, blueprint_id, difficulty""",
         [list(worlds)],
     )

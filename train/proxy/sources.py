@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from storage.by_hand.hand_rows import admissible
 from storage.errors import BadInput
 from storage.records import CODE_TOOL, Language, Message, Task
 from storage.store import Store
@@ -43,12 +44,12 @@ class HeldOutConversation:
     messages: tuple[Message, ...]
 
 
-_ACCEPTED_SQL = """
+_ACCEPTED_SQL = f"""
     SELECT t.trajectory_id, t.world, t.teacher, t.mode_coarse, t.messages,
       CASE WHEN t.cluster_id IS NULL THEN 'expert' ELSE 'synthesised' END AS origin,
       coalesce(t.cluster_id, 'none') AS cluster, coalesce(left(p.committed_at::VARCHAR, 10), 'unknown') AS day
     FROM trajectories t LEFT JOIN blueprints b USING (blueprint_id) LEFT JOIN parts p ON p.part_id = b.part_id
-    WHERE t.accepted AND t.language = ? AND t.outcome = 'success' ORDER BY t.trajectory_id"""
+    WHERE {admissible("t")} AND t.language = ? ORDER BY t.trajectory_id"""
 
 
 def read_sources(store: Store, kind: SourceKind, language: Language) -> list[LabelledConversation]:

@@ -1,9 +1,10 @@
 """Admission: makes tasks from the shortlist by executing the frame of each query.
 
 The rows of a stratum are tried in the order of the shortlist until its quota is full; the next row of the stratum replaces a refused one.
-What a stratum cannot fill goes to the others, last to those that need no tool. No refusal reason may have more than half of the refusal
-tasks, because a policy with one fixed refusal would do well on them; with a single reason there are no refusal tasks. A frame of the
-held-out division becomes an evaluation task in a world that is reserved for evaluation.
+What a stratum cannot fill goes to the others, last to those that need no tool. Rows that a person keeps by hand are tried first, and
+refused where they cannot be executed, as any other. No refusal reason may have more than half of the refusal tasks, because a policy with
+one fixed refusal would do well on them; with a single reason there are no refusal tasks. A frame of the held-out division becomes an
+evaluation task in a world that is reserved for evaluation.
 
 This module does not solve or check (`synth/tasks/solver.py`) and draws no siblings (`train/data/task_pool.py`).
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,6 +47,7 @@ def admit(
     config: CoverageConfig,
     divisions: DivisionConfig,
     *,
+    kept: Collection[str] = (),
     progress: Progress | None = None,
 ) -> Admission:
     """Fills the quotas.
@@ -53,9 +55,10 @@ def admit(
     Args:
         shortlist: columns row, text, language, world, intent, slots (JSON), difficulty, level, stratum_rank.
         query_ids: of the shortlist's rows, in their order.
+        kept: ids of queries that a person keeps: they are tried first, also beyond the quota of their stratum.
         progress: called with the number of tasks so far and `config.keep`.
     """
-    return _QuotaFiller(shortlist, query_ids, config, divisions, progress).run()
+    return _QuotaFiller(shortlist, query_ids, config, divisions, kept, progress).run()
 
 
 class _QuotaFiller:
@@ -65,9 +68,10 @@ class _QuotaFiller:
         query_ids: Sequence[str],
         config: CoverageConfig,
         divisions: DivisionConfig,
+        kept: Collection[str],
         progress: Progress | None,
     ) -> None:
-        self.config, self.divisions, self.progress = config, divisions, progress
+        self.config, self.divisions, self.kept, self.progress = config, divisions, kept, progress
         self.result = Admission()
         self.refusals: dict[str, list[int]] = defaultdict(list)
         learnable = pl.col("world").is_in(config.learnable_worlds) & pl.col("level").is_between(1, config.learnable_difficulty)
@@ -80,14 +84,23 @@ class _QuotaFiller:
         self.refusal_cap = self.quotas.get((-1, False), 0) // 2
 
     def run(self) -> Admission:
+        by_hand = {stratum: self._try_kept(stratum) for stratum in sorted(self.queues)}
         for stratum in sorted(self.quotas):
-            self._fill(stratum, self.quotas[stratum])
+            self._fill(stratum, max(0, self.quotas[stratum] - by_hand[stratum]))
         self._trim_refusals()
         for stratum in sorted(self.queues, key=lambda stratum: (stratum[0] <= 0, stratum)):
             missing = min(self.config.keep, sum(self.quotas.values())) - len(self.result.tasks)
             if missing > 0 and stratum[0] >= 0:
                 self._fill(stratum, missing)
         return self.result
+
+    def _try_kept(self, stratum: tuple[int, bool]) -> int:
+        """Tries the rows of the stratum that a person keeps, and returns how many tasks they gave."""
+        before, queue = len(self.result.tasks), self.queues[stratum]
+        self.queues[stratum] = [row for row in queue if row["query_id"] in self.kept]
+        self._fill(stratum, len(self.queues[stratum]))
+        self.queues[stratum] = [row for row in queue if row["query_id"] not in self.kept]
+        return len(self.result.tasks) - before
 
     def _fill(self, stratum: tuple[int, bool], count: int) -> None:
         """Tries the rows of the stratum in order, until there are `count` more tasks or no more rows."""
@@ -141,16 +154,18 @@ class Inputs:
     """config: how many tasks to make, and of which kind.
     divisions: shares of the divisions of frames.
     is_judged: whether a model rated the rows.
+    kept: ids of queries that a person keeps.
     """
 
     config: CoverageConfig
     divisions: DivisionConfig
     is_judged: bool
+    kept: frozenset[str] = frozenset()
 
 
 def _load(setup: Setup) -> Inputs:
     config = setup.config
-    return Inputs(config.coverage, config.divisions, config.difficulty.engine is not None)
+    return Inputs(config.coverage, config.divisions, config.difficulty.engine is not None, setup.hand.kept)
 
 
 def step(rows: pl.DataFrame, inputs: Inputs, context: Context) -> pl.DataFrame:
@@ -158,7 +173,7 @@ def step(rows: pl.DataFrame, inputs: Inputs, context: Context) -> pl.DataFrame:
     is_framed = pl.col("frame_id").is_not_null()
     framed = rows.filter(is_framed)
     ids = query_ids(framed["row"], context.files).to_list()
-    admission = admit(framed, ids, inputs.config, inputs.divisions, progress=context.progress)
+    admission = admit(framed, ids, inputs.config, inputs.divisions, kept=inputs.kept, progress=context.progress)
     tasks = admission.tasks
     if inputs.is_judged:
         rated = dict(framed.select("row", "difficulty").iter_rows())
@@ -166,7 +181,7 @@ def step(rows: pl.DataFrame, inputs: Inputs, context: Context) -> pl.DataFrame:
     specs = pl.Series("task", [tasks[row].model_dump_json() if row in tasks else None for row in framed["row"]], dtype=pl.String)
     refused = [None if row in tasks else admission.refused.get(row, "not_needed") for row in framed["row"]]
     tried = framed.select("row", specs, pl.Series("reason", refused, dtype=pl.String))
-    others = fill(rows.filter(~is_framed), inputs.config.keep - len(tasks))
+    others = fill(rows.filter(~is_framed), max(0, inputs.config.keep - len(tasks)))
     decided = pl.concat([tried, others.select("row", pl.lit(None, pl.String).alias("task"), "reason")])
     return rows.select("row").join(decided, on="row", how="left", maintain_order="left")
 
@@ -184,6 +199,7 @@ STEP = WholeStep(
     ),
     adds=("task",),
     reasons=("*",),
+    soft=("not_needed",),
     config=CoverageConfig,
     load=_load,
     function=step,

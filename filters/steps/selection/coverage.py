@@ -445,6 +445,7 @@ STEP = WholeStep(
     ),
     adds=("stratum_rank",),
     reasons=("not_shortlisted",),
+    soft=("not_shortlisted",),
     config=CoverageConfig,
     function=_shortlist,
 )

@@ -64,6 +64,7 @@ STEP = WholeStep(
     ),
     adds=("level", "asked", "tier", "peers", "extra", "leaf_rows", "pattern", "pattern_rows"),
     reasons=("not_pooled",),
+    soft=("not_pooled",),
     config=CoverageConfig,
     load=load,
     made_by=lambda inputs: (inputs.failures.id,) if inputs.failures is not None else (),

@@ -234,6 +234,7 @@ STEP = WholeStep(
     name="semantic",
     needs=("text", "norm", "language", "leaf", "frame_id", "quality", "vector"),
     reasons=("semantic_duplicate",),
+    soft=("semantic_duplicate",),
     config=SemanticConfig,
     function=_step,
 )

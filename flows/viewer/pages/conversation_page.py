@@ -9,6 +9,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
+from flows.viewer.by_hand.hand_form import hand_form
 from flows.viewer.conversation_tokens import conversation_tokens
 from flows.viewer.rendering import render
 from flows.viewer.viewed_store import ViewedStore
@@ -43,6 +44,7 @@ def show_conversation(request: Request, id: str) -> HTMLResponse:
         plan=plan,
         status={one.made: one.what_happened for one in plan if one.made is not None},
         checks=_checks(store, row),
+        by_hand=hand_form(request, row["id"]),
         sections=[section for section in found.sections if section.title not in _SHOWN_ELSEWHERE],
     )
 

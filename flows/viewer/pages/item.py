@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
 
+from flows.viewer.by_hand.hand_form import hand_form
 from flows.viewer.rendering import item_url, render
 from flows.viewer.viewed_store import ViewedStore
 from storage.explanations.explain import explain
@@ -26,4 +27,5 @@ def show(request: Request, id: str) -> Response:
     _, node = find_node(viewed.store, id)
     if not item_url(node).startswith("/item/"):
         return RedirectResponse(item_url(node))
-    return render(request, "item.html.j2", item=explain(viewed.store, node, full=True))
+    by_hand = hand_form(request, node) if node.startswith("frame-") else None
+    return render(request, "item.html.j2", item=explain(viewed.store, node, full=True), by_hand=by_hand)

@@ -7,6 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
+from flows.viewer.by_hand.hand_form import hand_form
 from flows.viewer.differing_words import differing_words
 from flows.viewer.read_request import read_request
 from flows.viewer.rendering import render
@@ -37,6 +38,7 @@ def show_request(request: Request, id: str) -> HTMLResponse:
         facts=[(label, text) for label, text in found.facts if label != "text"],
         has_frame=bool(frame) and frame[0]["frame_id"] is not None and bool(row["text"]),
         frame_id=frame[0]["frame_id"] if frame else None,
+        by_hand=hand_form(request, found.id, frame_id=frame[0]["frame_id"] if frame else None),
     )
 
 

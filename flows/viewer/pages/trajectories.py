@@ -24,7 +24,7 @@ FACETS = {
 """Name in the address -> column."""
 _ACCEPTED = {"yes": "accepted", "no": "NOT accepted"}
 _SAID = "lower(array_to_string(json_extract_string(messages, '$[*].content'), chr(10)))"
-_FIRST_REQUEST = """json_extract_string(
+FIRST_REQUEST = """json_extract_string(
     list_filter(json_extract(messages, '$[*]'), lambda one: json_extract_string(one, '$.role') = 'user')[1], '$.content')"""
 
 router = APIRouter()
@@ -46,7 +46,7 @@ def search_trajectories(
     where = " AND ".join([where, *(f"{FACETS[name]} = ?" for name in chosen)])
     rows = store.query(
         f"""SELECT trajectory_id, world, domain, mode_coarse, complexity, complexity_band, language, teacher, outcome, accepted, reason,
-              {_FIRST_REQUEST} AS request
+              {FIRST_REQUEST} AS request
             FROM (SELECT * FROM trajectories WHERE {where} ORDER BY complexity DESC NULLS LAST, trajectory_id LIMIT ? OFFSET ?)""",
         [*values, *chosen.values(), ROWS_A_PAGE + 1, first],
     ).to_dicts()
