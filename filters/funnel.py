@@ -36,6 +36,7 @@ from filters.dedup.guards import world_terms
 from filters.frames.batches import Batch, Sources, batches_of
 from filters.frames.workspace import Workspace
 from filters.ingest import Source, source_files
+from filters.ingest.withdrawn_files import leave_out_withdrawn
 from filters.kept_fields import fields_of_piece
 from filters.lexicon_worlds import lexicon_worlds
 from filters.pipeline import INDECISIVE, STEPS, FunnelConfig, check, not_done, section
@@ -110,7 +111,7 @@ def curate(
     Raises:
         NothingNew: `only_new`, and an earlier run has read every file.
         NotCommitted: not `commits`, and this run's results are not in the store.
-        BadInput: see `ingest.inspect`; a step lacks a column (`check`). Nothing was written.
+        BadInput: see `ingest.inspect`; a step lacks a column (`check`); every file was withdrawn from the store. Nothing was written.
         HeadraceError: the disk is full, another process holds the store, a language model does not answer or its budget is spent. The next
             call continues from there.
     """
@@ -121,8 +122,9 @@ def curate(
         named = source_files.locate(sources)
         if config.only_new:
             named = new_files(store, named, run)
-        read = ingest.inspect(named, config.ingest, run)
-        return _Run(store, read, config, used, progress or (lambda *_: None), run, started).result(commits)
+        read, left_out = leave_out_withdrawn(store, ingest.inspect(named, config.ingest, run))
+        result = _Run(store, read, config, used, progress or (lambda *_: None), run, started).result(commits)
+        return replace(result, not_done=(*left_out, *result.not_done))
 
 
 def new_files(store: Store, locations: Sequence[str], executor: Executor) -> list[str]:

@@ -9,7 +9,8 @@ of its store, so that the defaults do not stand for worlds that the user never n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +23,9 @@ from filters.steps.selection.contamination import SUITES, ContaminationConfig
 from flows import yaml_config
 from storage.configurations import FlowSettings, add_configurations, read_configurations
 from storage.errors import BadInput
+from storage.releases.release import GENERAL
 from storage.store import Store
+from storage.tombstones.withdrawn_rows import list_withdrawals, refuse_sources
 from synth.clusters.catalog import read_catalogue
 from synth.haystack.generate import HaystackConfig, wordings
 from synth.run.config import SynthesisConfig
@@ -94,7 +97,7 @@ def recall(config: Config, *, is_bare: bool = False) -> Config:
     """
     store = Store(config.store)
     register_stored(store)
-    past = read_configurations(store)
+    past = _past(store)
     synthesis, cascade = config.synthesize, config.train
     last = {one.flow: one for one in past}
     if "synthesize" in last and not {"worlds", "tools"} & synthesis.model_fields_set:
@@ -115,11 +118,44 @@ def recall(config: Config, *, is_bare: bool = False) -> Config:
 def remember(config: Config, *flows: Literal["synthesize", "curate", "train"]) -> Config:
     """Add the settings of these flows to what the store remembers. Returns the configuration.
 
-    Raises BadInput: the catalogue of tools cannot be read.
+    Raises BadInput: the catalogue of tools cannot be read, or a world, engine or file was withdrawn from the store.
     """
     settings_of = {"synthesize": _synthesis_settings, "curate": _curation_settings, "train": _training_settings}
+    for flow in flows:
+        _refuse_withdrawn(config, flow)
     add_configurations(Store(config.store), [settings_of[flow](config) for flow in flows])
     return config
+
+
+def _refuse_withdrawn(config: Config, flow: str) -> None:
+    """Raises BadInput: the flow would take rows of a source that was withdrawn from the store."""
+    store, roles, training = Store(config.store), config.synthesize.roles, config.train
+    if flow == "synthesize":
+        refuse_sources(store, "world", names_in(config.synthesize.worlds), "synthesize.worlds")
+        engines = (roles.planner, roles.user, roles.assistant, roles.judge)
+        refuse_sources(store, "teacher", [name for name in engines if name], "synthesize.roles")
+    elif flow == "train":
+        refuse_sources(store, "world", training.worlds, "train.worlds")
+        refuse_sources(store, "teacher", [f"{GENERAL}:{Path(source).name}" for source in training.mix], "train.mix")
+        refuse_sources(store, "teacher", [training.experts.engine] if training.experts.engine else [], "train.experts.engine")
+    else:
+        refuse_sources(store, "world", config.curate.worlds or (), "curate.worlds")
+
+
+def _past(store: Store) -> list[FlowSettings]:
+    """The settings that the store remembers, without the worlds that were withdrawn from it."""
+    gone = {one.source for one in list_withdrawals(store) if one.kind == "world"}
+    return [_without(one, gone) if gone & set(names_in(one.worlds)) else one for one in read_configurations(store)]
+
+
+def _without(settings: FlowSettings, gone: Set[str]) -> FlowSettings:
+    """The settings without these worlds."""
+    worlds = tuple(name for name in names_in(settings.worlds) if name not in gone)
+    section = dict(settings.section) | {"worlds": list(worlds)}
+    for key in _WORLD_KEYS:
+        if isinstance(section.get(key), Mapping):
+            section[key] = {name: value for name, value in section[key].items() if name not in gone}
+    return replace(settings, worlds=worlds, section=section)
 
 
 def _synthesis_settings(config: Config) -> FlowSettings:
@@ -192,7 +228,7 @@ def settle_curation(config: Config, files: Sequence[str]) -> Config:
         has_conversations = store.query("SELECT 1 FROM trajectories WHERE accepted LIMIT 1").height > 0
         changes["ungrounded"] = bool(files) and not has_conversations
     if curation.worlds is None and files:
-        last = next((one for one in reversed(read_configurations(store)) if one.flow == "synthesize"), None)
+        last = next((one for one in reversed(_past(store)) if one.flow == "synthesize"), None)
         if last is not None and last.worlds != SynthesisConfig().worlds:
             changes["worlds"] = admitted_names(last.worlds)
     return config.model_copy(update={"curate": curation.model_copy(update=changes)})

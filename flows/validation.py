@@ -104,6 +104,7 @@ def count_query_rows(files: Sequence[str | Path], config: Config) -> int:
 
     from filters.funnel import NothingNew, new_files
     from filters.ingest import inspect
+    from filters.ingest.withdrawn_files import leave_out_withdrawn
     from storage.store import Store
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
@@ -111,7 +112,8 @@ def count_query_rows(files: Sequence[str | Path], config: Config) -> int:
             counted = new_files(Store(config.store), [str(file) for file in files], threads) if config.curate.only_new else files
         except NothingNew:
             return 0
-        return sum(source.rows for source in inspect(counted, config.curate.ingest, threads))
+        admitted, _ = leave_out_withdrawn(Store(config.store), inspect(counted, config.curate.ingest, threads))
+        return sum(source.rows for source in admitted)
 
 
 def check_query_heads(files: Sequence[str | Path], config: Config) -> None:

@@ -4,13 +4,15 @@ These functions work on the connection of a commit or of a reader: they open it,
 Repeated rows: ids are hashes of content, so a row with a committed key is the same row, and is not shown again. In a catalogue table a row
 with a committed key and *other* content is refused. In a lake table the content is not compared: a repeated sample may differ in the last
 digit of a log-probability, and a comparison would have to read the messages of all parts. The row committed first stays.
+Withdrawn rows: a tombstone in table `withdrawn` hides rows by an id that they have. Catalogue tables lose them, views leave them out, and
+later parts do not bring them back; the parts stay as they are.
 `storage/store.py` decides who opens which file, and when.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 import duckdb
@@ -19,7 +21,7 @@ import polars as pl
 from storage.errors import BadInput, HeadraceError
 from storage.files import is_disk_full
 from storage.parts import Part
-from storage.tables import TABLES, columns_sql, create_sql, schema_version
+from storage.tables import FILE_LENGTH, TABLES, columns_sql, create_sql, hiding, schema_version
 
 _MATCHES_SQL = """CREATE OR REPLACE VIEW matches AS
 SELECT v.run, v.step, v.similarity, v.query_id, q.text, v.duplicate_of, o.text AS duplicate_of_text
@@ -203,4 +205,40 @@ def view_sql(connection: duckdb.DuckDBPyConnection, table: str) -> str:
             part = Path(path).stem.rpartition("-")[0]
             hidden = f"SELECT key FROM shadowed WHERE table_name = '{table}' AND part_id = '{part}'"
             selects.append(f"SELECT * FROM read_parquet('{path}') WHERE \"{schema.key[0]}\" NOT IN ({hidden})")
-    return f"CREATE OR REPLACE VIEW {table} AS {' UNION ALL BY NAME '.join(selects)}"
+    rows = " UNION ALL BY NAME ".join(selects)
+    hidden = hidden_sql(table, tombstone_kinds(connection))
+    return f"CREATE OR REPLACE VIEW {table} AS " + (f"SELECT * FROM ({rows}) WHERE NOT ({hidden})" if hidden else rows)
+
+
+def tombstone_kinds(connection: duckdb.DuckDBPyConnection) -> set[str]:
+    """Kinds of the tombstones in the database in use."""
+    if "withdrawn" in _absent_late_tables(connection):
+        return set()
+    return {kind for (kind,) in connection.execute("SELECT DISTINCT kind FROM withdrawn").fetchall()}
+
+
+def hidden_sql(table: str, kinds: Collection[str], tombstones: str = "withdrawn") -> str:
+    """The condition that a row of a table has a tombstone; empty if none of these kinds hides any.
+
+    tombstones: the relation that has them.
+    """
+    conditions = []
+    for column, of_column in hiding(table).items():
+        for kind in sorted(set(of_column) & set(kinds)):
+            value = f'left("{column}", {FILE_LENGTH})' if kind == "file" else f'"{column}"'
+            conditions.append(f"coalesce({value} IN (SELECT id FROM {tombstones} WHERE kind = '{kind}'), false)")
+    return " OR ".join(conditions)
+
+
+def hide_withdrawn(connection: duckdb.DuckDBPyConnection, tables: Collection[str]) -> None:
+    """Takes rows with a tombstone out of these catalogue tables; where `withdrawn` is one of them, out of all, and of all views."""
+    kinds, absent = tombstone_kinds(connection), _absent_late_tables(connection)
+    if not kinds:
+        return
+    for table, schema in TABLES.items():
+        is_touched = table in tables or "withdrawn" in tables
+        hidden = hidden_sql(table, kinds)
+        if is_touched and hidden and schema.is_lake:
+            connection.execute(view_sql(connection, table))
+        elif is_touched and hidden and table not in absent:
+            connection.execute(f"DELETE FROM {table} WHERE {hidden}")

@@ -179,6 +179,7 @@ class Store:
             duckdb_catalog.register_parts(connection, group)
             if TABLES[table].is_lake:
                 connection.execute(duckdb_catalog.view_sql(connection, table))
+        duckdb_catalog.hide_withdrawn(connection, by_table)
 
     def _touched_runs(self, parts: Sequence[Part]) -> list[str]:
         """Funnel runs that have rows in these parts."""

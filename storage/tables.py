@@ -143,6 +143,10 @@ TABLES: dict[str, TableSchema] = {
         "annotation_id item_id",
         is_late=True,
     ),
+    "withdrawals": _table(
+        "withdrawal_id:t kind:t source:t reason:t author:t at:t rows:t", "withdrawal_id", unhashed=("author", "at"), is_late=True
+    ),
+    "withdrawn": _table("withdrawal_id:t kind:t id:t", "withdrawal_id kind id", is_late=True),
     "queries": _table(
         "query_id:t run:t source:t row:w text:t language:t occurrences:w",
         "query_id run",
@@ -190,6 +194,32 @@ TABLES: dict[str, TableSchema] = {
         is_lake=True,
     ),
 }
+
+FILE_LENGTH = 10
+"""Characters of a query's id that are those of its file: `q-` and eight digits of the hash of the file's content."""
+_HIDING = {
+    "query_id": ("file",),
+    "world": ("world",),
+    "teacher": ("teacher",),
+    "task_id": ("task",),
+    "trajectory_id": ("trajectory",),
+    "rollout_id": ("rollout",),
+    "blueprint_id": ("blueprint",),
+    "item_id": ("file", "trajectory", "rollout"),
+}
+"""Column -> kinds of the tombstones in table `withdrawn` that hide a row by what it has there."""
+_NEVER_HIDDEN = ("verdicts", "decisions", "release_items", "withdrawals", "withdrawn")
+"""Tables of ids and figures without a text; the funnel and the marks of releases follow from them."""
+
+
+def hiding(table: str) -> dict[str, tuple[str, ...]]:
+    """Columns of a table by which tombstones hide its rows -> the kinds of these tombstones."""
+    if table in _NEVER_HIDDEN:
+        return {}
+    if table == "unserved":  # texts of all files that a run read
+        return {"run": ("unserved",)}
+    return {column: kinds for column, kinds in _HIDING.items() if column in TABLES[table].columns}
+
 
 LAST_BUILD = "(SELECT part_id FROM parts WHERE table_name = 'clusters' ORDER BY committed_at DESC, rowid DESC LIMIT 1)"
 """SQL: the part of `clusters` that was committed last. A store may hold the clusters of several tool sets."""

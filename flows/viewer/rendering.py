@@ -16,6 +16,7 @@ from markupsafe import Markup, escape
 from flows.viewer.viewed_store import ViewedStore
 from storage.conversation import mode_in_words
 from storage.explanations.funnel_reasons import reason_in_words
+from storage.releases.lineage_graph import ORDER
 
 PAGES = (
     ("/", "Overview"),
@@ -32,7 +33,7 @@ _PAGE_OF_KIND = {"q": "/requests", "trajectory": "/trajectories", "rollout": "/t
 """Kinds of ids that have a page of their own; the others share one."""
 _ID = re.compile(
     r"\b(?:q-[0-9a-f]{8}-\d{8,}"
-    r"|(?:funnel|frame|task|trajectory|rollout|blueprint|cluster|stage|policy|release|evaluation)-[0-9a-f]{16}(?:/\w+)?)\b"
+    r"|(?:funnel|frame|task|trajectory|rollout|blueprint|cluster|stage|policy|release|evaluation|withdrawal)-[0-9a-f]{16}(?:/\w+)?)\b"
 )
 
 
@@ -57,7 +58,7 @@ def make_templates(viewed: ViewedStore) -> jinja2.Environment:
         "inert": lambda json_text: Markup(json_text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")),
         "item_url": item_url,
     }
-    environment.globals |= {"pages": PAGES, "store_name": viewed.name, "store_root": str(viewed.root)}
+    environment.globals |= {"pages": PAGES, "lineage_kinds": ORDER, "store_name": viewed.name, "store_root": str(viewed.root)}
     return environment
 
 

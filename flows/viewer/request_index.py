@@ -2,8 +2,8 @@
 
 The store's tables are Parquet parts whose rows meet by id; joining them takes seconds. The index is a DuckDB file in the user's cache
 folder, which other users cannot read, named by the store's folder and the committed parts. So a store is never written to, and a changed
-one has another index: it is built beside the old one, which goes on serving until the new one is there. While a run commits part after
-part, nine tenths of the time are a pause.
+one has another index: it is built beside the old one, which goes on serving until the new one is there, unless rows were withdrawn since:
+then it is deleted at once. While a run commits part after part, nine tenths of the time are a pause.
 """
 
 from __future__ import annotations
@@ -80,6 +80,7 @@ class RequestIndex:
         self._open: tuple[str, duckdb.DuckDBPyConnection] | None = None
         self._builder: threading.Thread | None = None
         self._not_before = 0.0
+        self._tombstones: list[str] | None = None
         self.failure: str | None = None
 
     def refresh(self, wait_s: float = 0.0) -> bool:
@@ -87,12 +88,13 @@ class RequestIndex:
 
         wait_s: to wait for the first one.
         """
+        self._drop_withdrawn()
         wanted = self._name()
         with self._mutex:
             if (self._open is None or self._open[0] != wanted) and (self._folder / wanted).exists():
                 self._attach(wanted)
             if not self._is(wanted) and not self._is_building() and time.monotonic() >= self._not_before:
-                self._builder = threading.Thread(target=self._build, args=(wanted,), daemon=True)
+                self._builder = threading.Thread(target=self._build, args=(wanted, self._tombstones), daemon=True)
                 self._builder.start()
             builder = self._builder if self._open is None else None
         if builder is not None:
@@ -130,8 +132,20 @@ class RequestIndex:
     def _is_building(self) -> bool:
         return self._builder is not None and self._builder.is_alive()
 
+    def _drop_withdrawn(self) -> None:
+        """Forgets the index if rows were withdrawn since it was built."""
+        tombstones = self._store.query("SELECT part_id FROM parts WHERE table_name = 'withdrawn' ORDER BY part_id")["part_id"].to_list()
+        with self._mutex:
+            if self._tombstones is not None and tombstones != self._tombstones:
+                self._open, self._not_before = None, 0.0
+                for index in self._folder.glob(f"{self._prefix}-*.duckdb"):
+                    index.unlink(missing_ok=True)
+            self._tombstones = tombstones
+
     def _name(self) -> str:
-        parts = self._store.query("SELECT part_id FROM parts WHERE table_name IN ('queries', 'verdicts', 'frames') ORDER BY part_id")
+        parts = self._store.query(
+            "SELECT part_id FROM parts WHERE table_name IN ('queries', 'verdicts', 'frames', 'withdrawn') ORDER BY part_id"
+        )
         digest = hashlib.sha256("\n".join([str(VERSION), *parts["part_id"]]).encode()).hexdigest()
         return f"{self._prefix}-{digest[:16]}.duckdb"
 
@@ -142,7 +156,8 @@ class RequestIndex:
             if other.name != name:
                 other.unlink(missing_ok=True)
 
-    def _build(self, name: str) -> None:
+    def _build(self, name: str, tombstones: list[str] | None) -> None:
+        """tombstones: parts of table `withdrawn` that the index will heed; if there are others in the end, it is thrown away."""
         begun = time.monotonic()
         draft = self._folder / f"{name}.{secrets.token_hex(4)}.new"
         try:
@@ -157,9 +172,11 @@ class RequestIndex:
             finally:
                 connection.close()
             with self._mutex:
-                draft.replace(self._folder / name)
-                self._attach(name)
-            self.failure, self._not_before = None, time.monotonic() + _PAUSE_PER_BUILD * (time.monotonic() - begun)
+                self.failure = None
+                if tombstones == self._tombstones:
+                    draft.replace(self._folder / name)
+                    self._attach(name)
+                    self._not_before = time.monotonic() + _PAUSE_PER_BUILD * (time.monotonic() - begun)
         except Exception as error:
             self.failure, self._not_before = str(error).splitlines()[0], time.monotonic() + _RETRY_S
         finally:

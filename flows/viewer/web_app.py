@@ -14,9 +14,10 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from urllib.parse import quote
 
 import plotly.offline
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse
 from fastapi.staticfiles import StaticFiles
@@ -29,6 +30,7 @@ from flows.viewer.pages import (
     conversation_page,
     fork_page,
     item,
+    lineage_page,
     overview,
     request_page,
     requests,
@@ -40,9 +42,25 @@ from flows.viewer.pages import (
 from flows.viewer.rendering import error_page, make_templates
 from flows.viewer.viewed_store import ViewedStore
 from storage.errors import HeadraceError
+from storage.tombstones.withdrawn_rows import tombstone_of
 
 _HERE = Path(__file__).parent
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
+_PAGES = (
+    overview,
+    request_page,
+    requests,
+    trajectories,
+    conversation_page,
+    tasks,
+    task_page,
+    world_page,
+    cluster_page,
+    fork_page,
+    lineage_page,
+    by_hand,
+    item,
+)
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -57,24 +75,11 @@ _HEADERS = {
 def create_app(viewed: ViewedStore, *, token: str | None = None, write_access: WriteAccess | None = None) -> FastAPI:
     """token: what a browser must send once (`?token=`), and any name of the machine is answered; None: loopback names only, no token.
     write_access: in whose name the viewer may write; None: it only reads."""
-    app = FastAPI(title="Headrace", docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(title="Headrace", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(_send_withdrawn)])
     app.state.viewed = viewed
     app.state.write_access = write_access
     app.state.templates = make_templates(viewed)
-    for page in (
-        overview,
-        requests,
-        request_page,
-        trajectories,
-        conversation_page,
-        tasks,
-        task_page,
-        world_page,
-        cluster_page,
-        fork_page,
-        by_hand,
-        item,
-    ):
+    for page in _PAGES:
         app.include_router(page.router)
     app.mount("/assets", StaticFiles(directory=_HERE / "assets"), name="assets")
     plotly_js = plotly.offline.get_plotlyjs()
@@ -95,9 +100,18 @@ def create_app(viewed: ViewedStore, *, token: str | None = None, write_access: W
             response.headers.setdefault(name, value)
         return response
 
+    _add_error_pages(app)
+    return app
+
+
+def _add_error_pages(app: FastAPI) -> None:
     @app.exception_handler(HeadraceError)
     def refused(request: Request, error: HeadraceError) -> HTMLResponse:
         return error_page(request, str(error), 404)
+
+    @app.exception_handler(_Withdrawn)
+    def withdrawn(request: Request, gone: _Withdrawn) -> RedirectResponse:
+        return RedirectResponse(f"/item/{quote(str(gone))}", 303)
 
     @app.exception_handler(RequestValidationError)
     def unfit(request: Request, error: RequestValidationError) -> HTMLResponse:
@@ -108,7 +122,19 @@ def create_app(viewed: ViewedStore, *, token: str | None = None, write_access: W
         what = f"has no page {request.url.path}" if error.status_code == 404 else f"does not answer this: {error.detail}"
         return error_page(request, f"The viewer {what}.", error.status_code)
 
-    return app
+
+class _Withdrawn(Exception):
+    """The id of a row that was withdrawn."""
+
+
+def _send_withdrawn(request: Request) -> None:
+    """Sends the pages of withdrawn rows, which have no text any more, to the one that says so."""
+    if request.url.path.startswith(("/item/", "/lineage/", "/assets/")) or not request.path_params:
+        return
+    viewed: ViewedStore = request.app.state.viewed
+    for id in map(str, request.path_params.values()):
+        if tombstone_of(viewed.store, id):
+            raise _Withdrawn(id)
 
 
 def _refusal(request: Request, token: str | None) -> Response | None:

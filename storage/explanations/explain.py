@@ -25,6 +25,7 @@ from storage.releases.lineage_graph import ORDER, origins, uses
 from storage.releases.node_ids import find_node
 from storage.releases.text_layout import Section, cut, is_cut, layout_rows, layout_sections
 from storage.store import Store
+from storage.tombstones.withdrawn_rows import tombstone_of
 
 
 @dataclass(frozen=True)
@@ -54,13 +55,15 @@ def explain(store: Store, name: str, *, full: bool = False, diagnose: Diagnose =
         BadInput: the store does not have this id; the message names the nearest ids and the kinds that there are.
     """
     kind, node = find_node(store, name)
-    details = _explain(store, kind, node, full, diagnose)
+    buried = tombstone_of(store, node)
+    details = Details([("withdrawn", str(buried[1]))]) if buried else _explain(store, kind, node, full, diagnose)
     facts = details.facts
     if kind in ORDER:
         made_from, went_into = _origins(store, kind, node), uses(store, kind, node)
         trained = went_into.filter(pl.col("kind") == "policy")["id"].to_list()
         if kind not in ("policy", "stage", "evaluation"):
-            facts.append(("trained on by", ", ".join(policy_name(store, policy) for policy in trained) or "no policy yet"))
+            none = "" if buried else "no policy yet"  # what a withdrawn request went into is not known any more
+            facts.append(("trained on by", ", ".join(policy_name(store, policy) for policy in trained) or none))
         details.add("made from", [("", line) for line in lines_by_kind(made_from, reverse=True)])
         details.add("went into", [("", line) for line in lines_by_kind(went_into.filter(pl.col("kind") != "policy"))])
     return Explanation(node, kind, tuple((label, text) for label, text in facts if text), tuple(details.sections))
@@ -68,7 +71,7 @@ def explain(store: Store, name: str, *, full: bool = False, diagnose: Diagnose =
 
 def _origins(store: Store, kind: str, node: str) -> pl.DataFrame:
     """As in the lineage; of a rollout, only what its task was made from, and not all that its policy learned from."""
-    if kind != "rollout":
+    if kind != "rollout" or tombstone_of(store, node):
         return origins(store, kind, node)
     task = store.query("SELECT task_id FROM rollouts WHERE rollout_id = ?", [node]).item()
     return pl.concat([pl.DataFrame({"kind": ["task"], "id": [task]}), origins(store, "task", task)])
@@ -208,4 +211,5 @@ _EXPLAINERS: dict[str, Callable[[Store, str], Details | Facts]] = {
     "release": explain_training.explain_release,
     "split": explain_training.explain_split,
     "evaluation": explain_training.explain_evaluation,
+    "withdrawal": explain_training.explain_withdrawal,
 }

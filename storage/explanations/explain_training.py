@@ -11,6 +11,7 @@ from storage.releases.headlines import headline
 from storage.releases.lineage_graph import IS_ENGINE
 from storage.store import Store
 from storage.tables import CERTAINTY
+from storage.tombstones.withdrawn_rows import SOURCE_KINDS, held_by, read_by, successor_of, taught_by
 
 _EXAMPLES = 3
 
@@ -22,6 +23,7 @@ def explain_policy(store: Store, node: str) -> Details:
     details = Details(
         [(kind, f"{policy['path']}{weights}"), *(fact for fact in explain_stage(store, policy["stage_id"]) if fact[0] != "made")]
     )
+    details.facts += [("learned from", str(one)) for one in taught_by(store, node)]
     gates = rows_of(store, "SELECT * FROM promotions WHERE policy_id = ? ORDER BY position", node)
     details.facts += [("gate", _gate_text(row)) for row in gates]
     sql = f"SELECT region, count(*) AS n FROM {CERTAINTY} WHERE policy_id = ? AND purpose = 'probe' GROUP BY 1 ORDER BY n DESC, 1"
@@ -69,8 +71,10 @@ def explain_stage(store: Store, node: str) -> Facts:
     items, tasks, from_queries = store.query(sql, [stage["release_id"], stage["split"]]).row(0)
     read = f"{items} items, {tasks} tasks, {from_queries} of them from raw queries"
     metrics = json.loads(stage["metrics"] or "{}")
+    withdrawn = [("withdrawn since", f"{n:,} of its items: {one}") for one, n in read_by(store, node or "")]
     return [
         ("stage", f"{stage['name']} ({stage['algorithm']}, {stage['backend']}), {node}"),
+        *withdrawn,
         ("read", f"split {stage['split']} of {stage['release_id']}: {read}"),
         ("started from", policy_name(store, stage["input_policy_id"]) if stage["input_policy_id"] else "scratch"),
         ("made", policy_name(store, stage["output_policy_id"]) if stage["output_policy_id"] else ""),
@@ -83,7 +87,7 @@ def explain_stage(store: Store, node: str) -> Facts:
 def explain_release(store: Store, node: str) -> Details:
     row = row_of(store, "SELECT * FROM releases WHERE release_id = ?", node) or {}
     manifest = json.loads(row["manifest"])
-    facts = [("name", row["name"])]
+    facts = [("name", row["name"]), *_withdrawn_of(store, node)]
     for split, described in manifest.pop("splits", {}).items():
         facts.append(("split", f"{split}: {described['items']} items, {described['tasks']} tasks, hash {described['hash'][:16]}"))
     decided = [
@@ -93,6 +97,24 @@ def explain_release(store: Store, node: str) -> Details:
     details = Details([*facts, *(pair for pair in decided if pair[0] != "name" and pair[1] not in ("null", "[]"))])
     details.add("items, with examples", _items(store, node))
     return details
+
+
+def _withdrawn_of(store: Store, release: str) -> Facts:
+    """What was withdrawn of a release, and the release that stands for it since."""
+    facts = [("withdrawn since", f"{n:,} item{'s' * (n != 1)}: {one}") for one, n in held_by(store, release)]
+    return facts and [*facts, ("replaced by", successor_of(store, release) or "none: nothing else was in it")]
+
+
+def explain_withdrawal(store: Store, node: str) -> Details:
+    row = row_of(store, "SELECT * FROM withdrawals WHERE withdrawal_id = ?", node) or {}
+    return Details(
+        [
+            ("source", f"{SOURCE_KINDS[row['kind']]} {row['source']}"),
+            ("reason", row["reason"]),
+            ("withdrawn", f"{row['at']} by {row['author']}"),
+            *((table, f"{n:,} rows are hidden") for table, n in json.loads(row["rows"]).items()),
+        ]
+    )
 
 
 def explain_split(store: Store, node: str) -> Details:

@@ -1,7 +1,7 @@
 """The dataset card of an export: contents, origin, selection, licences and hashes.
 
 All values come from the store; the card has no times and no paths. It uses only parts that were committed before the release, so later
-commits do not change the card of a release.
+commits do not change the card of a release, except for what was withdrawn since.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from storage.releases.card_usage import table_files, usage
 from storage.releases.export_rows import DEFAULT_FORM, TRAJECTORIES, Format, MessageForm
 from storage.releases.release import BEFORE_SQL, GENERAL, ORIGINS, ReleasedItem
 from storage.store import Store
+from storage.tombstones.withdrawn_rows import list_withdrawals, marked_policies
 
 UNSTATED = "not stated: find out before you publish"
 _PROMISE = (
@@ -49,6 +50,7 @@ def card(
         _certainty(store, release_id, manifest),
         _funnel(store, release_id),
         _diversity(store, release_id),
+        _withdrawn(store, release_id, manifest),
         "## How it was chosen\n\n" + _selection_text(manifest),
         "## Licences\n\n" + licences_text(store, release_id, licences),
         "## Hashes\n\n" + _hashes(release_id, manifest, files),
@@ -153,6 +155,22 @@ def _diversity(store: Store, release_id: str) -> str:
         if rows
         else ""
     )
+
+
+def _withdrawn(store: Store, release_id: str, manifest: Mapping[str, Any]) -> str:
+    """What was taken out of the release, and which of its draws are by policies that learned from withdrawn rows."""
+    taken_out = [one for one in list_withdrawals(store) if one.withdrawal_id in manifest.get("without", ())]
+    lines = [f"- taken out, with all that was made from it: {one}" for one in taken_out]
+    drawn = store.query(
+        "SELECT policy_id, count(DISTINCT item_id) FROM release_items JOIN rollouts ON rollout_id = item_id WHERE release_id = ? "
+        "GROUP BY 1 ORDER BY 1",
+        [release_id],
+    )
+    marked, n_of = marked_policies(store), dict(drawn.iter_rows())
+    for policy in sorted(marked.keys() & (n_of.keys() | {str(manifest.get("probed_policy"))})):
+        what = f"drew {n_of[policy]:,} conversations of this release" if policy in n_of else "was probed to choose its tasks"
+        lines += [f"- {policy} {what}, and learned from a source that was withdrawn: {one}" for one in marked[policy]]
+    return "## Withdrawn sources\n\n" + "\n".join(lines) if lines else ""
 
 
 def _selection_text(manifest: Mapping[str, Any]) -> str:

@@ -18,6 +18,7 @@ _SQL: dict[str, str] = {
     "release": "SELECT name FROM releases WHERE release_id = ?",
     "stage": "SELECT name || ' (' || algorithm || ')' FROM stages WHERE stage_id = ?",
     "policy": f"SELECT {POLICY_NAME} FROM policies p LEFT JOIN stages s USING (stage_id) WHERE policy_id = ?",
+    "withdrawal": "SELECT source || ': ' || reason FROM withdrawals WHERE withdrawal_id = ?",
     "evaluation": "SELECT use || ', ' || decoding FROM evaluations WHERE evaluation_id = ?",
 }
 _CONVERSATIONS = {"trajectory": "trajectories", "rollout": "rollouts"}

@@ -18,6 +18,7 @@ import polars as pl
 from storage.store import Store
 
 ORDER = (
+    "withdrawal",
     "tool",
     "cluster",
     "blueprint",
@@ -34,6 +35,8 @@ ORDER = (
 )
 """Kinds from the ground up."""
 
+_BURIED = ("blueprint", "task", "trajectory", "rollout")
+"""Kinds whose rows may have been withdrawn while releases still name them; of such a row only the withdrawal is known."""
 _EDGES: tuple[tuple[str, str, str], ...] = (
     ("evaluation", "policy", "SELECT DISTINCT evaluation_id, policy_id FROM evaluations"),
     ("policy", "stage", "SELECT policy_id, stage_id FROM policies"),
@@ -51,6 +54,7 @@ _EDGES: tuple[tuple[str, str, str], ...] = (
     ("task", "blueprint", "SELECT task_id, blueprint_id FROM tasks"),
     ("blueprint", "cluster", "SELECT blueprint_id, cluster_id FROM blueprints"),
     ("cluster", "tool", "SELECT cluster_id, unnest(tool_ids) FROM clusters"),
+    *((kind, "withdrawal", f"SELECT id, withdrawal_id FROM withdrawn WHERE kind = '{kind}'") for kind in _BURIED),
 )
 """(kind of the child, kind of the parent, pairs of ids); the child was made from the parent."""
 
@@ -59,13 +63,16 @@ _ALL_ROLLOUTS = "SELECT rollout_id, policy_id FROM rollouts"
 _RELEASED_ROLLOUTS = f"{_ALL_ROLLOUTS} WHERE rollout_id IN (SELECT item_id FROM release_items WHERE kind = 'rollout')"
 
 
-def _walk_sql(start: str, end: str, rollouts: str) -> str:
-    edges = " UNION ALL ".join(
+def _edges_sql(rollouts: str) -> str:
+    return " UNION ALL ".join(
         f"SELECT '{child}' AS child_kind, pair.a AS child, '{parent}' AS parent_kind, pair.b AS parent FROM ({sql}) AS pair(a, b) "
         "WHERE pair.b IS NOT NULL"
         for child, parent, sql in (*_EDGES, ("rollout", "policy", rollouts))
     )
-    return f"""WITH RECURSIVE edges AS MATERIALIZED ({edges}),
+
+
+def _walk_sql(start: str, end: str, rollouts: str) -> str:
+    return f"""WITH RECURSIVE edges AS MATERIALIZED ({_edges_sql(rollouts)}),
         walked(kind, id) AS (
             (SELECT ?::VARCHAR, ?::VARCHAR
              UNION SELECT 'split', release_id || '/' || split FROM release_items WHERE 'release' = ? AND release_id = ?)
@@ -121,3 +128,17 @@ def origins(store: Store, kind: str, node: str) -> pl.DataFrame:
 def uses(store: Store, kind: str, node: str) -> pl.DataFrame:
     """Columns kind, id: all that was made from this node, directly or not."""
     return store.query(USES_SQL, [kind, node] * 3)
+
+
+def edges_between(store: Store, nodes: pl.DataFrame) -> pl.DataFrame:
+    """The edges with both ends among these nodes. nodes: columns kind, id.
+
+    Columns: child_kind, child, parent_kind, parent.
+    """
+    return store.query(
+        f"""WITH nodes AS MATERIALIZED (SELECT unnest(?::VARCHAR[]) AS kind, unnest(?::VARCHAR[]) AS id)
+            SELECT DISTINCT e.child_kind, e.child, e.parent_kind, e.parent FROM ({_edges_sql(_ALL_ROLLOUTS)}) e
+            JOIN nodes a ON a.kind = e.child_kind AND a.id = e.child JOIN nodes b ON b.kind = e.parent_kind AND b.id = e.parent
+            ORDER BY ALL""",
+        [nodes["kind"].to_list(), nodes["id"].to_list()],
+    )

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from storage.errors import BadInput
 from storage.store import Store
+from storage.tombstones.withdrawn_rows import tombstone_of
 
 _IDS: dict[str, str] = {
     "tool": "SELECT tool_id FROM tools",
@@ -25,6 +26,7 @@ _IDS: dict[str, str] = {
     "stage": "SELECT stage_id FROM stages",
     "policy": "SELECT policy_id FROM policies",
     "evaluation": "SELECT evaluation_id FROM evaluations",
+    "withdrawal": "SELECT withdrawal_id FROM withdrawals",
     "run": "SELECT run FROM funnel UNION ALL SELECT run FROM diversity",
     "trajectory": "SELECT trajectory_id FROM trajectories",
     "rollout": "SELECT rollout_id FROM rollouts",
@@ -57,7 +59,7 @@ def find_node(store: Store, text: str) -> Node:
     Raises:
         BadInput: several ids begin so, or none; the message has some of them, or the nearest ids and the kinds that there are.
     """
-    return _exact(store, text) or _named(store, text) or _by_prefix(store, text)
+    return _exact(store, text) or _named(store, text) or _withdrawn(store, text) or _by_prefix(store, text)
 
 
 def _exact(store: Store, text: str) -> Node | None:
@@ -77,6 +79,12 @@ def _named(store: Store, text: str) -> Node | None:
         if rows.height == 1:
             return Node("policy", rows.item())
     return None
+
+
+def _withdrawn(store: Store, text: str) -> Node | None:
+    """The node of a whole id whose row was withdrawn."""
+    buried = tombstone_of(store, text)
+    return Node(buried[0], text) if buried else None
 
 
 def _by_prefix(store: Store, text: str) -> Node:

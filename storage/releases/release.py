@@ -26,6 +26,7 @@ from storage.by_hand.hand_rows import withheld
 from storage.errors import BadInput, HeadraceError
 from storage.records import JSON, Cost, Language, Rollout, Task, Trajectory, canonical_json, content_id
 from storage.store import Store, part_id
+from storage.tombstones.withdrawn_rows import refuse_release
 
 VERSION = 1
 EVALUATION_SPLITS = "eval"
@@ -96,8 +97,7 @@ def make_release(store: Store, name: str, splits: Mapping[str, Sequence[ReleaseI
             not committed, a task under another's id, a weight that is not positive and finite, or a held-out task where it would be
             trained on.
     """
-    splits = _without_dropped(store, splits)
-    _check(store, name, splits)
+    _check(store, name, splits := _without_dropped(store, splits))
     rows = pl.DataFrame(
         [
             (split, position, item.kind, item.item_id, item.task_id, float(item.weight))
@@ -162,9 +162,10 @@ def load_split(store: Store, release_id: str, split: str) -> list[ReleasedItem]:
     """The items of a split in their order, with their records.
 
     Raises:
-        BadInput: the release or split does not exist.
+        BadInput: the release or split does not exist, or a source of its rows was withdrawn.
     """
     manifest = manifest_of(store, release_id)
+    refuse_release(store, release_id)
     if split not in manifest["splits"]:
         raise BadInput(f"release {release_id} has no split {split!r}; it has {', '.join(manifest['splits'])}")
     rows = store.query(

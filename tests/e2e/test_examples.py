@@ -43,6 +43,7 @@ ONLY_PLANNED = {
     r"serve .*--http|headrace view": "serves until it is stopped",
     r"headrace value .*--runs|headrace price .*--traces": "trains for minutes",
     r"connect mcp": "needs a server of the user's",
+    r"headrace withdraw .*--yes": "takes a store's rows for good",
     r"verify-log": "needs the calls of a client",
 }
 """Pattern of an example -> why it is not run. With `--dry-run` where its command has that, else only its options are read."""

@@ -91,4 +91,5 @@ def test_unknown_releases_and_splits_name_the_known_ones(sample, tmp_path):
 
 def test_every_table_of_the_sample_has_rows(sample):
     """The tests of this folder mean something only if the sample is whole; only the reader fills `unserved`."""
-    assert [table for table in TABLES if sample.store.query(f"FROM {table}").is_empty()] == ["unserved"]
+    early = [table for table, schema in TABLES.items() if not schema.is_late]
+    assert [table for table in early if sample.store.query(f"FROM {table}").is_empty()] == ["unserved"]

@@ -1,0 +1,1 @@
+"""Drawings of pages: they compute places alone, and templates draw them."""

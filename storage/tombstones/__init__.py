@@ -1,0 +1,1 @@
+"""Tombstones: which rows of a store were withdrawn, and what held them."""

@@ -1,0 +1,1 @@
+"""The withdrawal of a source: what would go, and its going."""
