@@ -25,6 +25,7 @@ PAGES = (
     ("/tasks", "Tasks"),
     ("/worlds", "Worlds"),
     ("/clusters", "Clusters"),
+    ("/map", "Map"),
     ("/by-hand", "By hand"),
 )
 ROWS_A_PAGE = 50

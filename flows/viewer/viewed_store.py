@@ -1,10 +1,12 @@
-"""The store that is looked at: its name, its tables, and its index of raw rows."""
+"""The store that is looked at: its name, its tables, its index of raw rows, and its maps."""
 
 from __future__ import annotations
 
 import threading
 from pathlib import Path
 
+from flows.viewer.map.map_index import MapIndex
+from flows.viewer.map.map_rows import KINDS
 from flows.viewer.request_index import RequestIndex
 from storage.errors import BadInput
 from storage.store import Store
@@ -17,7 +19,7 @@ class ViewedStore:
         self.root = root.absolute()
         self.name = self.root.parent.name if self.root.name == "store" else self.root.name
         self._mutex = threading.Lock()
-        self._opened: tuple[Store, RequestIndex] | None = None
+        self._opened: tuple[Store, RequestIndex, dict[str, MapIndex]] | None = None
 
     @property
     def store(self) -> Store:
@@ -29,12 +31,17 @@ class ViewedStore:
         """Raises BadInput as `store` does."""
         return self._open()[1]
 
-    def _open(self) -> tuple[Store, RequestIndex]:
+    @property
+    def maps(self) -> dict[str, MapIndex]:
+        """Kind of rows -> its map. Raises BadInput as `store` does."""
+        return self._open()[2]
+
+    def _open(self) -> tuple[Store, RequestIndex, dict[str, MapIndex]]:
         with self._mutex:
             if not (self.root / "catalog.read.duckdb").exists():
                 self._opened = None
                 raise BadInput(f"there is no store in {self.root}: it was moved or removed, or nothing was committed to it yet")
             if self._opened is None:
                 store = Store(self.root)
-                self._opened = (store, RequestIndex(store))
+                self._opened = (store, RequestIndex(store), {kind: MapIndex(store, kind) for kind in KINDS})
             return self._opened

@@ -32,6 +32,7 @@ from flows.viewer.pages import (
     item,
     lineage_page,
     overview,
+    point_map,
     request_page,
     requests,
     task_page,
@@ -58,6 +59,7 @@ _PAGES = (
     cluster_page,
     fork_page,
     lineage_page,
+    point_map,
     by_hand,
     item,
 )

@@ -388,7 +388,17 @@ def build_sample(root: Path) -> Sample:
             ),
             *_synthesis(store),
             write(store, "tasks", *map(task_row, TASKS)),
-            write(store, "by_hand", {"annotation_id": "annotation-1", "item_id": "q-0", "author": "ada", "verdict": "keep"}),
+            write(
+                store,
+                "by_hand",
+                {
+                    "annotation_id": "annotation-1",
+                    "item_id": "q-0",
+                    "author": "ada",
+                    "verdict": "keep",
+                    "annotated_at": "2026-11-01T09:00:00",
+                },
+            ),
         ]
     )
     first = make_release(
