@@ -67,6 +67,8 @@ def _print_line(line: str) -> None:
 _displays: list[Display] = [LineDisplay(_print_line)]
 _writers: list[Write] = [_print_line]
 """Where `warn` writes: to the current console, if there is one."""
+_watchers: list[Display] = []
+"""Called beside the display."""
 _logs: list[LineDisplay] = []
 """A display for the log of each flow run at work: the run itself, and the runs that it is a part of."""
 
@@ -80,7 +82,7 @@ def report(label: str, done: int, total: int, note: str = "", /) -> None:
     raise_noted()
     if len(_displays) > 1 or not _logs:
         _displays[-1](label, done, total, note)
-    for log in tuple(_logs):
+    for log in (*_logs, *_watchers):
         log(label, done, total, note)
 
 
@@ -102,6 +104,16 @@ def log_progress(write: Write) -> Iterator[None]:
         yield
     finally:
         _logs.remove(log)
+
+
+@contextlib.contextmanager
+def watch_progress(watcher: Display) -> Iterator[None]:
+    """Call `watcher` for every report inside the context, from every thread, beside what shows it."""
+    _watchers.append(watcher)
+    try:
+        yield
+    finally:
+        _watchers.remove(watcher)
 
 
 @contextlib.contextmanager

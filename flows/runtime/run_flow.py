@@ -19,9 +19,9 @@ from uuid import UUID
 
 from flows.runtime.interrupts import as_keyboard_interrupt, note_interrupts
 from flows.runtime.progress import show_on_console
-from flows.runtime.run_records import add_record, describe_others, open_page, page_of
+from flows.runtime.run_records import add_record, describe_others, notes_folder, open_page, page_of
 from flows.runtime.server import client_environment, home, is_healthy, named_server, own_server
-from flows.runtime.store_lock import hold_store, notes_folder
+from flows.runtime.store_lock import hold_store
 from flows.runtime.time_left import Planned
 from storage.errors import BadInput
 

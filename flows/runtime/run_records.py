@@ -13,7 +13,10 @@ import webbrowser
 from collections.abc import Iterable
 from pathlib import Path
 
-from flows.runtime.store_lock import notes_folder
+
+def notes_folder(store: Path) -> Path:
+    """The folder of a store for files of the flows that are not data."""
+    return store.absolute() / ".headrace"
 
 
 def add_record(store: Path, server: str) -> None:

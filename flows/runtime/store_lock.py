@@ -18,6 +18,8 @@ from flows.runtime.daemon import end_with_keeper
 from flows.runtime.interrupts import as_keyboard_interrupt
 from flows.runtime.locks import Busy, lock
 from flows.runtime.progress import log_progress
+from flows.runtime.run_records import notes_folder
+from flows.runtime.work_notes import note_work
 from storage.errors import HeadraceError
 from storage.store import Store
 
@@ -34,7 +36,12 @@ def work_on_store(flow: str, store: Path) -> Iterator[None]:
     Raises HeadraceError: see `hold_store`.
     """
     end_with_keeper()
-    with hold_store(flow, store, wait=events.is_root_of_a_deployment()), _log_steps(), as_keyboard_interrupt():
+    with (
+        hold_store(flow, store, wait=events.is_root_of_a_deployment()),
+        note_work(flow, notes_folder(store)),
+        _log_steps(),
+        as_keyboard_interrupt(),
+    ):
         from synth.worlds.stored_worlds import register_stored
 
         register_stored(Store(store))
@@ -68,11 +75,6 @@ def hold_store(flow: str, store: Path, *, wait: bool = False) -> Iterator[None]:
             if not _users[path]:
                 del _users[path]
                 _locks.pop(path).close()
-
-
-def notes_folder(store: Path) -> Path:
-    """The folder of a store for files of the flows that are not data."""
-    return store.absolute() / ".headrace"
 
 
 def _acquire(flow: str, path: Path, wait: bool) -> contextlib.ExitStack:

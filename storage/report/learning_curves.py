@@ -5,6 +5,7 @@ The metrics are in files beside the models and not in tables. A stage whose file
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -26,14 +27,27 @@ def curves(store: Store, chart: Chart) -> list[dict[str, Any]]:
             SELECT coalesce(s.name, s.stage_id), s.algorithm, p.path FROM trained t JOIN policies p USING (policy_id)
               JOIN stages s USING (stage_id) WHERE p.path IS NOT NULL ORDER BY t.depth DESC"""
     )
-    parts = []
-    for name, algorithm, path in stages.iter_rows():
-        try:
-            metrics = pl.read_ndjson((store.root / path).parent / _FILE, infer_schema_length=None)
-        except (OSError, pl.exceptions.PolarsError):
-            continue
-        shown = [column for column in _SHOWN.get(algorithm, ()) if column in metrics.columns and metrics.schema[column].is_numeric()]
+    drawn = [_curve(name, algorithm, (store.root / path).parent, chart) for name, algorithm, path in stages.iter_rows()]
+    return [curve for curve in drawn if curve is not None]
+
+
+def open_curves(store: Store, chart: Chart) -> list[dict[str, Any]]:
+    """As `curves`, for the stages that have begun and are not committed: those at work, and those that were stopped."""
+    done = set(store.query("SELECT stage_id FROM stages")["stage_id"])
+    folders = sorted(path.parent for path in (store.root / "models").glob(f"stage-*/{_FILE}") if path.parent.name not in done)
+    drawn = [_curve(folder.name, None, folder, chart) for folder in folders]
+    return [curve for curve in drawn if curve is not None]
+
+
+def _curve(name: str, algorithm: str | None, folder: Path, chart: Chart) -> dict[str, Any] | None:
+    """algorithm: None for the first one whose metrics the file has."""
+    try:
+        metrics = pl.read_ndjson(folder / _FILE, infer_schema_length=None)
+    except (OSError, pl.exceptions.PolarsError):
+        return None
+    for each in _SHOWN if algorithm is None else [algorithm]:
+        shown = [column for column in _SHOWN.get(each, ()) if column in metrics.columns and metrics.schema[column].is_numeric()]
         if "step" in metrics.columns and shown and metrics.height:
             figure = charts.learning_chart(metrics, shown)
-            parts.append({"name": name, "algorithm": algorithm, "steps": metrics.height, "metrics": shown, "chart": chart(figure)})
-    return parts
+            return {"name": name, "algorithm": each, "steps": metrics.height, "metrics": shown, "chart": chart(figure)}
+    return None

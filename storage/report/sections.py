@@ -87,6 +87,20 @@ def _with_shares(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row | {"percent": round(100 * row["n"] / most)} for row in rows]
 
 
+def spending(store: Store) -> Section:
+    """What language models were asked and what conversations cost, by engine; None if no engine was asked."""
+    asked = store.query(
+        """SELECT engine, count(*) AS answers, sum(prompt_tokens)::BIGINT AS read, sum(completion_tokens)::BIGINT AS written
+           FROM answers GROUP BY 1 ORDER BY read + written DESC NULLS LAST, 1"""
+    )
+    played = store.query(
+        """SELECT teacher, count(*) AS conversations, count(*) FILTER (accepted) AS accepted, sum(prompt_tokens)::BIGINT AS read,
+             sum(completion_tokens)::BIGINT AS written, sum(cost_usd) AS usd
+           FROM trajectories GROUP BY 1 ORDER BY usd DESC NULLS LAST, conversations DESC, 1"""
+    )
+    return {"asked": asked.to_dicts(), "played": played.to_dicts()} if asked.height or played.height else None
+
+
 _EIGHTHS_SQL = """(CASE t.successes WHEN 0 THEN 0 WHEN t.k THEN 8
     ELSE greatest(1, least(7, floor(8.0 * t.successes / t.k))) END)::INTEGER"""
 """Successes of k draws, scaled to eight draws; 0 only for none, 8 only for all."""

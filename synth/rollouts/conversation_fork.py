@@ -29,13 +29,15 @@ OF_THE_ANSWER = frozenset(
 @dataclass(frozen=True, slots=True)
 class ReplayedCall:
     """A recorded call that was made again. turn: of the assistant, from 1. recorded: None if the record has no result of it.
-    is_rerun: False for a program, whose recorded result stands."""
+    is_rerun: False for a program, whose recorded result stands. before, after: the state of the world, if states are kept."""
 
     turn: int
     call: ToolCall
     recorded: str | None
     result: str
     is_rerun: bool = True
+    before: Mapping[str, JSON] | None = None
+    after: Mapping[str, JSON] | None = None
 
     @property
     def is_equal(self) -> bool:
@@ -54,12 +56,20 @@ class ConversationFork:
         recorded: its messages, opening included.
         turn: messages of the assistant that are replayed, with their results and what the user said to them.
         check_time: is called before every call, and may raise.
+        keeps_states: whether replayed calls have the states around them.
     """
 
     def __init__(
-        self, kind: type[World], origin: Task | Blueprint, recorded: Sequence[Message], turn: int, check_time: Callable[[], None]
+        self,
+        kind: type[World],
+        origin: Task | Blueprint,
+        recorded: Sequence[Message],
+        turn: int,
+        check_time: Callable[[], None],
+        *,
+        keeps_states: bool = False,
     ) -> None:
-        self.origin, self.kind, self._check_time = origin, kind, check_time
+        self.origin, self.kind, self._check_time, self._keeps_states = origin, kind, check_time, keeps_states
         self.messages: list[Message] = []
         self.replayed: list[ReplayedCall] = []
         self.is_over = False
@@ -151,8 +161,10 @@ class ConversationFork:
             recorded.setdefault(answer.tool_call_id, answer.content or "")
         for call in message.tool_calls:
             is_program = call.function.name == CODE_TOOL
+            before = self.state() if self._keeps_states else None
             result = recorded.get(call.id, "") if is_program else self._execute(call)
-            self.replayed.append(ReplayedCall(turn, call, recorded.get(call.id), result, is_rerun=not is_program))
+            after = self.state() if self._keeps_states else None
+            self.replayed.append(ReplayedCall(turn, call, recorded.get(call.id), result, not is_program, before, after))
             self.messages.append(Message(role="tool", tool_call_id=call.id, content=result))
 
     def _execute(self, call: ToolCall) -> str:

@@ -26,10 +26,19 @@ for (const form of document.querySelectorAll("form[data-live]")) {
   form.addEventListener("submit", (event) => { event.preventDefault(); send(); });
 }
 // Parts that are fetched when they are needed: an element with data-load when it is seen, or (data-when="opened") when its link is followed.
+const fetchPart = async (address) => {
+  const answer = await fetch(address);
+  return new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main .part, main .message");
+};
+const put = (place, part) => {
+  place.replaceChildren(part);
+  for (const piece of part.querySelectorAll("[data-for]")) document.getElementById(piece.dataset.for)?.append(piece);
+  document.dispatchEvent(new CustomEvent("part", { detail: place }));
+};
 const load = async (place) => {
-  const answer = await fetch(place.dataset.load);
-  const part = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main .part, main .message");
-  if (part) place.replaceChildren(part);
+  const part = await fetchPart(place.dataset.load);
+  if (part) put(place, part);
+  place.dataset.loaded = "true";
 };
 const seen = new IntersectionObserver((entries) => {
   for (const entry of entries) if (entry.isIntersecting) { seen.unobserve(entry.target); load(entry.target); }
@@ -37,6 +46,25 @@ const seen = new IntersectionObserver((entries) => {
 for (const place of document.querySelectorAll("[data-load]")) {
   if (place.dataset.when !== "opened") seen.observe(place);
   else place.querySelector("a").addEventListener("click", (event) => { event.preventDefault(); load(place); });
+}
+// A part with data-poll is asked for again while it is looked at; a new version of the store brings the other parts anew.
+const POLL_MS = 2000, ANEW_MS = 10000;
+for (const place of document.querySelectorAll("[data-poll]")) {
+  let version = place.querySelector("[data-version]")?.dataset.version, anew = 0;
+  setInterval(async () => {
+    if (document.hidden) return;
+    let part;
+    try { part = await fetchPart(place.dataset.poll); } catch { return; }
+    if (!part) return;
+    if (part.dataset.version !== version && performance.now() - anew > ANEW_MS) {
+      version = part.dataset.version;
+      anew = performance.now();
+      for (const other of document.querySelectorAll("[data-loaded]")) load(other);
+    }
+    const text = part.innerHTML;
+    if (text !== place.dataset.text) put(place, part);
+    place.dataset.text = text;
+  }, POLL_MS);
 }
 // Keys: / to the search field, Escape out of it, j and k through the links of a list.
 document.addEventListener("keydown", (event) => {

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
@@ -13,13 +14,21 @@ from flows.viewer.by_hand.hand_form import hand_form
 from flows.viewer.conversation_tokens import conversation_tokens
 from flows.viewer.rendering import render
 from flows.viewer.viewed_store import ViewedStore
+from flows.viewer.viewed_worlds import find_world, state_changes, why_not_called, within_time
 from storage.errors import BadInput
 from storage.explanations.conversation_text import match_plan, parse_messages
 from storage.explanations.explain import explain
 from storage.explanations.explain_conversation import planned_calls
+from storage.records import Task
 from storage.releases.node_ids import find_node
 from storage.report.sections import chat
 from storage.store import Store
+
+if TYPE_CHECKING:
+    from synth.blueprints.blueprint import Blueprint
+    from synth.worlds.base import World
+
+ALL_TURNS = 10_000
 
 _TABLES = {"trajectory": ("trajectories", "trajectory_id", ""), "rollout": ("rollouts", "rollout_id", "EXCLUDE (turns)")}
 """Kind -> table, key, and columns that are left out."""
@@ -57,6 +66,42 @@ def show_tokens(request: Request, id: str, policy: str = "") -> HTMLResponse:
     return render(request, "tokens.html.j2", id=row["id"], kind=kind, shown=conversation_tokens(store, kind, row, policy))
 
 
+@router.get("/trajectories/{id}/changes")
+def show_changes(request: Request, id: str) -> HTMLResponse:
+    """What each call changed in the world, by a replay."""
+    from synth.rollouts.conversation_fork import ConversationFork
+
+    store = _store(request)
+    _, row = read_conversation(store, id)
+    origin, kind = find_replayed(store, row)
+
+    def work(check_time: Callable[[], None]) -> list[dict[str, Any]]:
+        with closing(ConversationFork(kind, origin, parse_messages(row["messages"]), ALL_TURNS, check_time, keeps_states=True)) as fork:
+            return [
+                {"name": one.call.function.name, "changes": state_changes(one.before or {}, one.after or {}), "is_equal": one.is_equal}
+                for one in fork.replayed
+            ]
+
+    return render(request, "changes.html.j2", id=row["id"], calls=within_time(work))
+
+
+def find_replayed(store: Store, row: Mapping[str, Any]) -> tuple[Task | Blueprint, type[World]]:
+    """What a conversation was played for, and its world.
+
+    Raises:
+        BadInput: it cannot be replayed; the message says why.
+    """
+    from synth.conversations.failed_checks import find_origin
+
+    origin = find_origin(store, row)
+    if origin is None:
+        raise BadInput(f"{row['id']} cannot be replayed: neither its task nor the blueprint that planned it is in the store")
+    kind = find_world(store, origin.world)
+    if (why := why_not_called(kind)) is not None:
+        raise BadInput(f"{row['id']} is not replayed. {why}")
+    return origin, kind
+
+
 def read_conversation(store: Store, id: str) -> tuple[str, dict[str, Any]]:
     """Kind, and the row of `trajectories` or `rollouts` with its id as `id`.
 
@@ -72,12 +117,14 @@ def read_conversation(store: Store, id: str) -> tuple[str, dict[str, Any]]:
 
 
 def numbered_calls(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The messages of a chat, each call with its `number` in the conversation, from 0."""
-    number, shown = 0, []
+    """The messages of a chat, each call with its `number` in the conversation, and each message of the assistant with its `turn`, the
+    number of those before it, both from 0."""
+    number, turn, shown = 0, 0, []
     for message in messages:
         calls = [{**call, "number": number + place} for place, call in enumerate(message["calls"])]
         number += len(calls)
-        shown.append({**message, "calls": calls})
+        shown.append({**message, "calls": calls, "turn": turn if message["role"] == "assistant" else None})
+        turn += message["role"] == "assistant"
     return shown
 
 

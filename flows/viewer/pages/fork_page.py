@@ -15,17 +15,15 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from flows.viewer.call_form import LONGEST_STEP, Step, added_step, address, read_steps
-from flows.viewer.pages.conversation_page import numbered_calls, read_conversation
+from flows.viewer.pages.conversation_page import ALL_TURNS, find_replayed, numbered_calls, read_conversation
 from flows.viewer.pages.world_page import call_form, played_step
 from flows.viewer.rendering import MOST_ROWS, ROWS_A_PAGE, render
 from flows.viewer.viewed_store import ViewedStore
 from flows.viewer.viewed_worlds import (
     change_of_path,
     cut,
-    find_world,
     state_changes,
     state_table,
-    why_not_called,
     why_tool_not_called,
     within_time,
 )
@@ -49,7 +47,7 @@ def fork_url(id: str, turn: int) -> str:
 def fork(
     request: Request,
     id: str,
-    turn: Annotated[int, Query(ge=0, le=10_000)] = 0,
+    turn: Annotated[int, Query(ge=0, le=ALL_TURNS)] = 0,
     tool: str = "",
     rows: str = "",
     first: Annotated[int, Query(ge=0, le=MOST_ROWS)] = 0,
@@ -57,18 +55,12 @@ def fork(
 ) -> Response:
     """turn: messages of the assistant that are replayed. tool: whose form is shown. rows, first: the part of the state that is shown.
     call: what is done then (`Step.line`)."""
-    from synth.conversations.failed_checks import find_origin
     from synth.rollouts.conversation_fork import ConversationFork
 
     viewed: ViewedStore = request.app.state.viewed
     conversation, row = read_conversation(viewed.store, id)
     recorded = parse_messages(row["messages"])
-    origin = find_origin(viewed.store, row)
-    if origin is None:
-        raise BadInput(f"{row['id']} cannot be replayed: neither its task nor the blueprint that planned it is in the store")
-    kind = find_world(viewed.store, origin.world)
-    if (why := why_not_called(kind)) is not None:
-        raise BadInput(f"{row['id']} is not replayed. {why}")
+    origin, kind = find_replayed(viewed.store, row)
     steps, last = read_steps(call or []), sum(message.role == "assistant" for message in recorded)
     turn = min(turn, last)
 
