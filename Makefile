@@ -75,7 +75,7 @@ LIVE_NEEDS := $(patsubst %,.venv-live-%/.ready,mcp-server-time mcp-server-git mc
   .cache/live/npm/.ready $(patsubst %,.venv-suite-%/.ready,tau2 agentdojo) $(patsubst %,.venv-package-%/.ready,verifiers inspect openenv harbor nemo-gym)
 
 bench: dev $(if $(filter funnel,$(MAKECMDGOALS)),.venv-peers/.ready) $(if $(filter synthesis,$(MAKECMDGOALS)),$(CLIENT_PEERS)) $(if $(filter synthesis tags,$(MAKECMDGOALS)),.venv-vllm/.ready) $(if $(filter live,$(MAKECMDGOALS)),$(LIVE_NEEDS))  ## make bench NAME: run benchmarks/NAME.py, write benchmarks/results/NAME.json
-	@test -n "$(filter-out bench,$(MAKECMDGOALS))" || (echo "which one? $(patsubst benchmarks/%.py,make bench %,$(shell grep -l "import .*run_sections" benchmarks/*.py))"; exit 2)
+	@test -n "$(filter-out bench,$(MAKECMDGOALS))" || (echo "which one? $(patsubst benchmarks/%.py,make bench %,$(subst /__main__,,$(shell grep -l "import .*run_sections" benchmarks/*.py benchmarks/*/__main__.py)))"; exit 2)
 	HEADRACE_TEST_DATA=$(TEST_DATA) $(ONE_THREAD) $(BIN)/python -m benchmarks.$(filter-out bench,$(MAKECMDGOALS))
 
 ifeq (bench,$(firstword $(MAKECMDGOALS)))

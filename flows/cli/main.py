@@ -371,7 +371,7 @@ def up(debug: Debug = False) -> None:
     """
     with handle_errors(debug):
         from flows.runtime import daemon
-        from flows.runtime.run_records import describe_others
+        from flows.runtime.notes.run_records import describe_others
         from flows.runtime.server import home, named_server
 
         url = daemon.up(out.print)

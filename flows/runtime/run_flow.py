@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from flows.runtime.interrupts import as_keyboard_interrupt, note_interrupts
+from flows.runtime.notes.run_records import add_record, describe_others, notes_folder, open_page, page_of
 from flows.runtime.progress import show_on_console
-from flows.runtime.run_records import add_record, describe_others, notes_folder, open_page, page_of
 from flows.runtime.server import client_environment, home, is_healthy, named_server, own_server
 from flows.runtime.store_lock import hold_store
 from flows.runtime.time_left import Planned

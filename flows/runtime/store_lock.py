@@ -17,9 +17,9 @@ from flows.runtime import events
 from flows.runtime.daemon import end_with_keeper
 from flows.runtime.interrupts import as_keyboard_interrupt
 from flows.runtime.locks import Busy, lock
+from flows.runtime.notes.run_records import notes_folder
+from flows.runtime.notes.work_notes import note_work
 from flows.runtime.progress import log_progress
-from flows.runtime.run_records import notes_folder
-from flows.runtime.work_notes import note_work
 from storage.errors import HeadraceError
 from storage.store import Store
 

@@ -23,9 +23,11 @@ PAGES = (
     ("/requests", "Requests"),
     ("/trajectories", "Trajectories"),
     ("/tasks", "Tasks"),
+    ("/lineage", "Lineage"),
     ("/worlds", "Worlds"),
     ("/clusters", "Clusters"),
     ("/map", "Map"),
+    ("/compare", "Compare"),
     ("/by-hand", "By hand"),
 )
 ROWS_A_PAGE = 50

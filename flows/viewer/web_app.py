@@ -26,9 +26,8 @@ from starlette.exceptions import HTTPException
 from flows.viewer.by_hand.write_access import WriteAccess
 from flows.viewer.pages import (
     by_hand,
-    cluster_page,
+    compare_page,
     conversation_page,
-    fork_page,
     item,
     lineage_page,
     overview,
@@ -38,8 +37,8 @@ from flows.viewer.pages import (
     task_page,
     tasks,
     trajectories,
-    world_page,
 )
+from flows.viewer.pages.worlds import cluster_page, fork_page, world_page
 from flows.viewer.rendering import error_page, make_templates
 from flows.viewer.viewed_store import ViewedStore
 from storage.errors import HeadraceError
@@ -60,6 +59,7 @@ _PAGES = (
     fork_page,
     lineage_page,
     point_map,
+    compare_page,
     by_hand,
     item,
 )

@@ -17,9 +17,9 @@ import plotly.graph_objects as go
 import plotly.io
 import plotly.offline
 
-from storage.conversation import MODES, mode_in_words
+from storage.conversation import mode_in_words
 from storage.files import disk_errors, replace_atomically
-from storage.report import sections
+from storage.report import VIEWER_PORT, sections
 from storage.store import Store
 
 _HERE = Path(__file__).parent
@@ -61,7 +61,7 @@ def _html(store: Store) -> str:
         charts_json=_inert(f"[{','.join(plotly.io.to_json(figure, validate=False) for figure in figures)}]"),
         name=store.root.parent.name or store.root.name,
         content_hash=store.content_hash(),
-        mode_words=MODES,
+        viewer=f"http://127.0.0.1:{VIEWER_PORT}",
         **filled,
     )
 

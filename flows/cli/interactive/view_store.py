@@ -11,8 +11,7 @@ from flows import validation
 from flows.cli.shared import Debug
 from flows.cli.terminal import handle_errors, out, print_text
 from storage.errors import BadInput
-
-_PORT = 8790
+from storage.report import VIEWER_PORT
 
 Folder = Annotated[Path | None, typer.Argument(metavar="STORE", show_default=False, help="Default: the newest under runs/.")]
 Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Any but loopback needs the token that is printed; there is no TLS.")]
@@ -28,7 +27,7 @@ Author = Annotated[
 def view(
     store: Folder = None,
     host: Host = "127.0.0.1",
-    port: Port = _PORT,
+    port: Port = VIEWER_PORT,
     browser: Browser = True,
     write: Write = False,
     author: Author = None,

@@ -16,7 +16,7 @@ from fastapi import Request
 
 from filters.by_hand.run_decisions import check_label
 from flows.runtime.locks import is_held
-from flows.runtime.run_records import notes_folder
+from flows.runtime.notes.run_records import notes_folder
 from flows.viewer.by_hand.write_access import write_access
 from flows.viewer.viewed_store import ViewedStore
 from storage.by_hand.hand_rows import VERDICTS, Annotation, read_annotations

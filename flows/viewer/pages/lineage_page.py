@@ -5,19 +5,20 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from typing import Any, cast, get_args
+from urllib.parse import quote
 
 import polars as pl
 from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, RedirectResponse
 
 from flows.viewer.drawings.lineage_drawing import draw_lineage, plural
 from flows.viewer.rendering import render
 from flows.viewer.viewed_store import ViewedStore
 from storage.releases.headlines import headline
 from storage.releases.lineage import Lineage, lineage
-from storage.releases.lineage_graph import ORDER, edges_between
+from storage.releases.lineage_graph import ORDER, POLICY_NAME, edges_between
 from storage.store import Store
-from storage.tombstones.withdrawn_rows import SOURCE_KINDS, Withdrawal, marked_policies
+from storage.tombstones.withdrawn_rows import SOURCE_KINDS, Withdrawal, list_withdrawals, marked_policies
 from storage.withdrawals.withdrawal_plan import Kind, find_source, plan_withdrawal
 
 LISTED, LOOKED_UP = 12, 3
@@ -37,8 +38,37 @@ UNION ALL SELECT 'teacher', teacher, count(*) FROM trajectories
     WHERE trajectory_id IN (SELECT id FROM nodes WHERE kind = 'trajectory') AND teacher <> 'scripted' GROUP BY ALL
 ORDER BY kind, n DESC, name"""
 """What an item comes from that can be withdrawn; parameters: kinds and ids of the item and all that it was made from."""
+_ALL_SOURCES_SQL = """SELECT 'file' AS kind, source AS name, count(*) AS n FROM queries WHERE source IS NOT NULL GROUP BY ALL
+UNION ALL SELECT 'world', world, sum(n)::BIGINT FROM (
+    SELECT world, count(*) AS n FROM tasks GROUP BY ALL UNION ALL SELECT world, count(*) FROM trajectories GROUP BY ALL)
+    WHERE world IS NOT NULL GROUP BY ALL
+UNION ALL SELECT 'teacher', teacher, count(*) FROM trajectories WHERE teacher <> 'scripted' GROUP BY ALL
+ORDER BY kind, n DESC, name LIMIT 200"""
+_POLICIES_SQL = f"""SELECT p.policy_id AS id, {POLICY_NAME} AS name FROM policies p LEFT JOIN stages s USING (stage_id)
+    JOIN parts ON parts.part_id = p.part_id ORDER BY parts.rowid DESC LIMIT 12"""
 
 router = APIRouter()
+
+
+@router.get("/lineage")
+def list_sources(request: Request, kind: str = "", source: str = "") -> HTMLResponse:
+    """kind, source: the source whose withdrawal is counted."""
+    viewed: ViewedStore = request.app.state.viewed
+    store = viewed.store
+    return render(
+        request,
+        "lineage_index.html.j2",
+        sources=[row | {"words": SOURCE_KINDS[row["kind"]]} for row in store.query(_ALL_SOURCES_SQL).to_dicts()],
+        policies=store.query(_POLICIES_SQL).to_dicts(),
+        withdrawals=list_withdrawals(store),
+        impact=_impact(store, kind, source) if kind in get_args(Kind) and source else None,
+    )
+
+
+@router.get("/lineage/")
+def find_lineage(id: str) -> RedirectResponse:
+    """The address of the form."""
+    return RedirectResponse(f"/lineage/{quote(id.strip())}" if id.strip() else "/lineage", 303)
 
 
 @router.get("/lineage/{id:path}")

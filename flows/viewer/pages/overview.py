@@ -10,8 +10,8 @@ import plotly.io
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
-from flows.runtime.run_records import notes_folder
-from flows.runtime.work_notes import read_runs, read_work
+from flows.runtime.notes.run_records import notes_folder
+from flows.runtime.notes.work_notes import read_runs, read_work
 from flows.viewer.rendering import render
 from flows.viewer.viewed_store import ViewedStore
 from storage.errors import BadInput

@@ -1,7 +1,9 @@
-"""Trajectories: conversations that were executed, searched by what was said and narrowed by world, mode, band, outcome and teacher."""
+"""Trajectories: synthesised conversations, and draws of policies, searched by what was said and narrowed by what is known of them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -10,6 +12,9 @@ from fastapi.responses import HTMLResponse
 from flows.viewer.facets import count_facets
 from flows.viewer.rendering import MOST_ROWS, ROWS_A_PAGE, chosen_facets, page_links, render
 from flows.viewer.viewed_store import ViewedStore
+from storage.errors import BadInput
+from storage.releases.lineage_graph import POLICY_NAME
+from storage.tables import CERTAINTY
 
 FACETS = {
     "world": "world",
@@ -21,38 +26,91 @@ FACETS = {
     "teacher": "teacher",
     "cluster": "cluster_id",
 }
-"""Name in the address -> column."""
+"""Of synthesised conversations: name in the address -> column."""
+DRAW_FACETS = {
+    "policy": "policy",
+    "purpose": "purpose",
+    "outcome": "outcome",
+    "fault": "fault",
+    "region": "region",
+    "world": "world",
+    "intent": "intent",
+    "difficulty": "difficulty",
+    "language": "language",
+    "division": "division",
+}
+"""Of draws: name in the address -> column."""
+_DRAWS = f"""(SELECT r.rollout_id, r.task_id, r.messages, r.outcome, r.failure AS fault, r.purpose, r.draw, t.world, t.intent, t.language,
+    t.difficulty::VARCHAR AS difficulty, t.division, {POLICY_NAME} AS policy, c.region
+  FROM rollouts r LEFT JOIN tasks t USING (task_id) LEFT JOIN policies p ON p.policy_id = r.policy_id
+    LEFT JOIN stages s ON s.stage_id = p.stage_id
+    LEFT JOIN {CERTAINTY} c ON c.task_id = r.task_id AND c.policy_id = r.policy_id AND c.purpose = r.purpose)"""
 _ACCEPTED = {"yes": "accepted", "no": "NOT accepted"}
 _SAID = "lower(array_to_string(json_extract_string(messages, '$[*].content'), chr(10)))"
 FIRST_REQUEST = """json_extract_string(
     list_filter(json_extract(messages, '$[*]'), lambda one: json_extract_string(one, '$.role') = 'user')[1], '$.content')"""
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """What a list has. source: a table, or a query in brackets. order: of its rows."""
+
+    source: str
+    facets: Mapping[str, str]
+    columns: str
+    order: str
+
+
+_LISTED = {
+    "trajectories": _Listed(
+        "trajectories",
+        FACETS,
+        "trajectory_id AS id, world, domain, mode_coarse, complexity, complexity_band, language, teacher, outcome, accepted, reason",
+        "complexity DESC NULLS LAST, trajectory_id",
+    ),
+    "draws": _Listed(
+        _DRAWS,
+        DRAW_FACETS,
+        "rollout_id AS id, task_id, world, intent, language, difficulty, division, policy, purpose, draw, outcome, fault, region",
+        "policy, purpose, task_id, draw, rollout_id",
+    ),
+}
 
 router = APIRouter()
 
 
 @router.get("/trajectories")
 def search_trajectories(
-    request: Request, text: str = "", accepted: str = "", first: Annotated[int, Query(ge=0, le=MOST_ROWS)] = 0, part: bool = False
+    request: Request,
+    text: str = "",
+    of: str = "trajectories",
+    accepted: str = "",
+    first: Annotated[int, Query(ge=0, le=MOST_ROWS)] = 0,
+    part: bool = False,
 ) -> HTMLResponse:
-    """accepted: yes, no, or empty for both. part: only the rows and facets, for a search as one types."""
+    """of: trajectories, or draws of policies. accepted: yes, no, or empty for both. part: only the rows and facets, for a search as one
+    types."""
+    if of not in _LISTED:
+        raise BadInput(f"there is no list of {of}; there are lists of {' and '.join(_LISTED)}")
     viewed: ViewedStore = request.app.state.viewed
-    store, chosen, text = viewed.store, chosen_facets(request, FACETS), text.strip()
-    where, values = _ACCEPTED.get(accepted, "true"), list[Any]()
+    store, listed, text = viewed.store, _LISTED[of], text.strip()
+    chosen = chosen_facets(request, listed.facets)
+    where, values = _ACCEPTED.get(accepted, "true") if of == "trajectories" else "true", list[Any]()
     if text:
         where, values = f"{where} AND contains({_SAID}, lower(?))", [text]
-    columns = ", ".join(f"{column} AS {name}" for name, column in FACETS.items())
-    cube = store.query(f"SELECT {columns}, count(*) AS n FROM trajectories WHERE {where} GROUP BY ALL", values)
-    count, facets = count_facets(cube, list(FACETS), chosen)
-    where = " AND ".join([where, *(f"{FACETS[name]} = ?" for name in chosen)])
+    columns = ", ".join(f"{column} AS {name}" for name, column in listed.facets.items())
+    cube = store.query(f"SELECT {columns}, count(*) AS n FROM {listed.source} WHERE {where} GROUP BY ALL", values)
+    count, facets = count_facets(cube, list(listed.facets), chosen)
+    where = " AND ".join([where, *(f"{listed.facets[name]} = ?" for name in chosen)])
     rows = store.query(
-        f"""SELECT trajectory_id, world, domain, mode_coarse, complexity, complexity_band, language, teacher, outcome, accepted, reason,
-              {FIRST_REQUEST} AS request
-            FROM (SELECT * FROM trajectories WHERE {where} ORDER BY complexity DESC NULLS LAST, trajectory_id LIMIT ? OFFSET ?)""",
+        f"""SELECT {listed.columns}, {FIRST_REQUEST} AS request
+            FROM (SELECT * FROM {listed.source} WHERE {where} ORDER BY {listed.order} LIMIT ? OFFSET ?) ORDER BY {listed.order}""",
         [*values, *chosen.values(), ROWS_A_PAGE + 1, first],
     ).to_dicts()
     return render(
         request,
         "trajectory_rows.html.j2" if part else "trajectories.html.j2",
+        of=of,
         rows=rows[:ROWS_A_PAGE],
         count=count,
         facets=facets,

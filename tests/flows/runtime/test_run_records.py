@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.runtime.run_records import add_record, describe_others, open_page, read_records
+from flows.runtime.notes.run_records import add_record, describe_others, open_page, read_records
 from flows.runtime.store_lock import hold_store
 
 
@@ -42,7 +42,7 @@ def test_a_store_without_runs_has_none_elsewhere(tmp_path: Path) -> None:
 def test_a_page_opens_only_where_there_is_a_display(monkeypatch: pytest.MonkeyPatch, display: str, pages: list[str]) -> None:
     opened: list[str] = []
     monkeypatch.setattr(webbrowser, "open", opened.append)
-    monkeypatch.setattr("flows.runtime.run_records.sys.platform", "linux")
+    monkeypatch.setattr("flows.runtime.notes.run_records.sys.platform", "linux")
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     monkeypatch.setenv("DISPLAY", display)
     open_page("http://p")

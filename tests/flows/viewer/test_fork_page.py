@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import pytest
 from fastapi.testclient import TestClient
 
-from flows.viewer.pages.fork_page import fork_url
+from flows.viewer.pages.worlds.fork_page import fork_url
 from flows.viewer.viewed_store import ViewedStore
 from flows.viewer.web_app import create_app
 from storage.records import Message, Task

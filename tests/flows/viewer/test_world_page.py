@@ -43,7 +43,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     trajectory = {"trajectory_id": "trajectory-0000000000000001", "cluster_id": cluster.id, "world": cluster.world, "accepted": True}
     made.commit(
         [
-            write(made, "tasks", {"task_id": "task-0000000000000001", "world": "bakery@1a2b3c4d", "spec": "{}"}),
+            write(made, "tasks", {"task_id": "task-0000000000000001", "world": "vanished@1a2b3c4d", "spec": "{}"}),
             write(made, "blueprints", blueprint),
             write(made, "trajectories", trajectory | {"messages": "[]", "mode_coarse": "C>F"}),
         ]
@@ -74,7 +74,7 @@ def test_worlds_of_the_store_come_first_with_their_numbers(app: TestClient) -> N
 
     assert '<a href="/worlds/hotel">' in used and '<a href="/worlds/hotel">' not in others
     assert '<a href="/worlds/banking">' in others
-    assert "/tasks?world=bakery%401a2b3c4d" in used
+    assert "/tasks?world=vanished%401a2b3c4d" in used
     assert "not known here" in used
 
 
@@ -173,14 +173,14 @@ def test_programs_are_shown_and_not_run(app: TestClient) -> None:
 
 
 def test_a_world_that_is_not_known_here_shows_what_the_store_says_of_it(app: TestClient) -> None:
-    page = app.get("/worlds/bakery@1a2b3c4d")
+    page = app.get("/worlds/vanished@1a2b3c4d")
 
     assert page.status_code == 200
     assert "the store does not hold its spec" in page.text
     assert "1 task</a>" in page.text
     assert "Call a tool" not in page.text
     assert app.get("/worlds/nowhere").status_code == 404
-    assert app.get("/worlds/bakery@1a2b3c4d/call").status_code == 404
+    assert app.get("/worlds/vanished@1a2b3c4d/call").status_code == 404
 
 
 def test_a_world_of_the_users_own_is_made_from_the_spec_in_the_store(tmp_path: Path) -> None:

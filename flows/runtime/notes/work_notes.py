@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from flows.runtime.locks import is_held
+from flows.runtime.notes.run_records import page_of
 from flows.runtime.progress import watch_progress
-from flows.runtime.run_records import page_of
 from flows.runtime.server import home, named_server
 from storage.files import replace_atomically
 

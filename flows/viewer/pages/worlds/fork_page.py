@@ -16,7 +16,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from flows.viewer.call_form import LONGEST_STEP, Step, added_step, address, read_steps
 from flows.viewer.pages.conversation_page import ALL_TURNS, find_replayed, numbered_calls, read_conversation
-from flows.viewer.pages.world_page import call_form, played_step
+from flows.viewer.pages.worlds.world_page import call_form, played_step
 from flows.viewer.rendering import MOST_ROWS, ROWS_A_PAGE, render
 from flows.viewer.viewed_store import ViewedStore
 from flows.viewer.viewed_worlds import (
