@@ -418,3 +418,16 @@ def _existing(store: Path) -> Store:
     if not opened.exists():
         raise BadInput(f"{opened.root} is not a store yet: run, synthesize or curate into it first, or name another with --store")
     return opened
+
+
+def system_user() -> str:
+    """The name of the system's user.
+
+    Raises BadInput: the system has none.
+    """
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        raise BadInput("the system has no name for you; give one with --author NAME") from None

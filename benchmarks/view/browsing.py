@@ -55,9 +55,9 @@ class Server:
 
 
 @contextmanager
-def serving(store: Path) -> Iterator[Server]:
+def serving(store: Path, *options: str) -> Iterator[Server]:
     """`headrace view STORE`, once it answers and has an index."""
-    command = [sys.executable, "-m", "flows.cli.main", "view", str(store), "--port", "0", "--no-browser"]
+    command = [sys.executable, "-m", "flows.cli.main", "view", str(store), "--port", "0", "--no-browser", *options]
     environment = os.environ | {"XDG_CACHE_HOME": str(_KEPT / "cache"), "COLUMNS": "300", "PYTHONUNBUFFERED": "1"}
     begun = time.monotonic()
     with (_KEPT / "server.log").open("w") as log:
@@ -184,7 +184,7 @@ def open_page(browser: Browser, seen: Seen, server: Server, **options: Any) -> I
 
 
 def renderer(page: Page) -> str:
-    """Who draws WebGL in this browser; empty if nobody does."""
+    """The WebGL renderer of the browser; empty without WebGL."""
     return str(
         page.evaluate(
             """() => { const gl = document.createElement("canvas").getContext("webgl2");

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from benchmarks.harness import Deadline, Figures
 from benchmarks.view.browsing import browsing, open_page, serving
 from benchmarks.view.page_list import page_addresses
+from storage.store import Store
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -27,8 +28,8 @@ def measure(deadline: Deadline, store: Path) -> Figures:
 
     deadline.allows(MINUTES)
     axe, violations, too_wide = Axe(), 0, set[str]()
-    with serving(store) as server, browsing(server) as (browser, seen):
-        pages = page_addresses(server.address)
+    with serving(store, "--write", "--author", "Ada L.") as server, browsing(server) as (browser, seen):
+        pages = page_addresses(server.address, Store(store))
         for theme in ("light", "dark"):
             with open_page(browser, seen, server, color_scheme=theme) as page:
                 for kind, address in pages.items():

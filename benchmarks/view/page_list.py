@@ -8,21 +8,34 @@ from __future__ import annotations
 import re
 from collections import deque
 from html.parser import HTMLParser
-from urllib.parse import parse_qs, unquote, urljoin, urlsplit
+from urllib.parse import parse_qs, unquote, urlencode, urljoin, urlsplit
 
 import httpx
 
 from flows.viewer.rendering import PAGES
+from storage.store import Store
 
 EXTRA = ("/item/trajectory-0000000000000000", "/requests?text=nothing+has+this+text", "/no-such-page")
 """An id and a text that are not there, and a page that is not."""
 _MOST = 60
 _DEPTH = 3
+_FIXED = ("compare", "overview", "map", "by-hand")
+"""Folders whose pages have names, and no ids."""
 _PASSED_OVER = ("first", "token")
 """Parameters whose values make no other kind of page."""
 
 
-def page_addresses(address: str) -> dict[str, str]:
+def comparisons(store: Store) -> list[str]:
+    """The addresses of a comparison of releases and of one of policies, which forms lead to."""
+    found = []
+    for kind, table, key in (("releases", "releases", "release_id"), ("policies", "policies", "policy_id")):
+        ids = store.query(f"SELECT {key} AS id FROM {table} JOIN parts USING (part_id) ORDER BY parts.rowid")["id"].to_list()
+        if len(ids) > 1:
+            found.append(f"/compare/{kind}?{urlencode({'first': ids[0], 'second': ids[-1]})}")
+    return found
+
+
+def page_addresses(address: str, store: Store) -> dict[str, str]:
     """Kind of page -> an address of that kind, the navigation first."""
     found = {kind_of(url): url for url, _ in PAGES}
     waiting = deque((url, 0) for url in found.values())
@@ -37,6 +50,7 @@ def page_addresses(address: str) -> dict[str, str]:
                 if kind not in found and len(found) < _MOST:
                     found[kind] = link
                     waiting.append((link, depth + 1))
+    found |= {kind_of(url): url for url in comparisons(store)}
     return found | {kind_of(url) + " (nothing there)": url for url in EXTRA}
 
 
@@ -44,7 +58,8 @@ def kind_of(url: str) -> str:
     """`/tasks/task-0123456789abcdef?page=2` -> `/tasks/task?page`: an id's kind, a star for another name, names of parameters."""
     parts = urlsplit(url)
     segments = parts.path.split("/")
-    kinds = [_kind_of_name(unquote(segment)) if at and at % 2 == 0 else segment for at, segment in enumerate(segments)]
+    is_fixed = segments[1] in _FIXED
+    kinds = [_kind_of_name(unquote(segment)) if at == 2 and not is_fixed else segment for at, segment in enumerate(segments)]
     names = sorted(name for name in parse_qs(parts.query) if name not in _PASSED_OVER)
     return "/".join(kinds) + (f"?{'&'.join(names)}" if names else "")
 

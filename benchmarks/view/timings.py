@@ -8,12 +8,13 @@ search_ms: from the last key pressed to the rows that fit on the screen, the sam
 some that no row has.
 trajectory_ms: from the start of a navigation to a conversation to its largest text on the screen: conversations and rollouts spread evenly
 over the store, and the longest ones.
+index_s: seconds from the start of the viewer to an index of all requests. real_*: the same over requests that people wrote.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -208,9 +209,3 @@ def _part_of(text: str, rng: random.Random) -> str:
     start = rng.randrange(len(words) - 2)
     part = " ".join(words[start : start + rng.randint(1, 3)])
     return part[: max(2, rng.randint(len(part) // 2, len(part)))].strip()
-
-
-def all_navigations(browser: Browser, seen: Seen, server: Server, url: str, tries: int = 3) -> Iterator[dict[str, float]]:
-    """`tries` visits in browsers that have nothing cached."""
-    for _ in range(tries):
-        yield _navigate(browser, seen, server, url)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,10 +78,26 @@ def hold_store(flow: str, store: Path, *, wait: bool = False) -> Iterator[None]:
                 _locks.pop(path).close()
 
 
+def _try_lock(stack: contextlib.ExitStack, path: Path) -> None:
+    """Tries it for half a second: whoever looks whether a flow works on the store holds it for a moment.
+
+    Raises Busy.
+    """
+    end = time.monotonic() + 0.5
+    while True:
+        try:
+            stack.enter_context(lock(path, wait=False))
+            return
+        except Busy:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.02)
+
+
 def _acquire(flow: str, path: Path, wait: bool) -> contextlib.ExitStack:
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(lock(path, wait=False))
+            _try_lock(stack, path)
         except Busy:
             store, holder = path.parent.parent, path.read_text(errors="replace").strip() or "another process"
             if not wait:

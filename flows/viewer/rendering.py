@@ -16,6 +16,7 @@ from markupsafe import Markup, escape
 from flows.viewer.viewed_store import ViewedStore
 from storage.conversation import mode_in_words
 from storage.explanations.funnel_reasons import reason_in_words
+from storage.explanations.store_rows import purpose_in_words
 from storage.releases.lineage_graph import ORDER
 
 PAGES = (
@@ -31,6 +32,8 @@ PAGES = (
     ("/by-hand", "By hand"),
 )
 ROWS_A_PAGE = 50
+MOST_SHOWN = 20_000
+"""Characters of one text that a page shows."""
 MOST_ROWS = 10**9
 _PAGE_OF_KIND = {"q": "/requests", "trajectory": "/trajectories", "rollout": "/trajectories", "task": "/tasks", "cluster": "/clusters"}
 """Kinds of ids that have a page of their own; the others share one."""
@@ -56,18 +59,33 @@ def make_templates(viewed: ViewedStore) -> jinja2.Environment:
         "words": lambda name: (name or "").replace("_", " "),
         "links": link_ids,
         "mark": mark,
+        "begin": _begin,
+        "purpose": purpose_in_words,
         "check": _check_in_words,
         "facet": _facet_in_words,
         "inert": lambda json_text: Markup(json_text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")),
         "item_url": item_url,
     }
-    environment.globals |= {"pages": PAGES, "lineage_kinds": ORDER, "store_name": viewed.name, "store_root": str(viewed.root)}
+    environment.globals |= {
+        "most_shown": MOST_SHOWN,
+        "pages": PAGES,
+        "lineage_kinds": ORDER,
+        "store_name": viewed.name,
+        "store_root": str(viewed.root),
+    }
     return environment
+
+
+def _begin(text: str) -> str:
+    """As much of a text as a page bears."""
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}\n… {len(text) - MOST_SHOWN:,} more characters"
 
 
 def _facet_in_words(value: str, column: str) -> str:
     if column == "reason":
         return reason_in_words(value)
+    if column == "purpose":
+        return purpose_in_words(value)
     return mode_in_words(value) if column == "mode" else value.replace("_", " ")
 
 
@@ -111,7 +129,8 @@ def render(request: Request, template: str, **values: Any) -> HTMLResponse:
 
 def item_url(id: str) -> str:
     """The address of the page of any id."""
-    return f"{_PAGE_OF_KIND.get(id.partition('-')[0], '/item')}/{quote(id, safe='/')}"
+    page = _PAGE_OF_KIND.get(id.partition("-")[0], "/item")
+    return f"{page}/{quote(id, safe='' if page == '/requests' else '/')}"
 
 
 def link_ids(text: str) -> Markup:

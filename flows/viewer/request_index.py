@@ -24,6 +24,7 @@ import polars as pl
 
 from flows.viewer.facets import Facet, count_facets
 from storage.duckdb_catalog import quote
+from storage.errors import BadInput
 from storage.store import Store
 
 VERSION = 2
@@ -120,7 +121,8 @@ class RequestIndex:
 
     def _query(self, sql: str, values: Sequence[Any]) -> pl.DataFrame:
         with self._mutex:
-            assert self._open is not None, "refresh() comes first"
+            if self._open is None:
+                raise BadInput("some rows were withdrawn, and the index is made anew without them; reload the page")
             cursor = self._open[1].cursor()
         found = pl.from_arrow(cursor.sql(sql, params=list(values)).to_arrow_table())
         assert isinstance(found, pl.DataFrame)
@@ -178,7 +180,7 @@ class RequestIndex:
                     self._attach(name)
                     self._not_before = time.monotonic() + _PAUSE_PER_BUILD * (time.monotonic() - begun)
         except Exception as error:
-            self.failure, self._not_before = str(error).splitlines()[0], time.monotonic() + _RETRY_S
+            self.failure, self._not_before = (str(error).splitlines() or [type(error).__name__])[0], time.monotonic() + _RETRY_S
         finally:
             with suppress(OSError):
                 draft.unlink(missing_ok=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from storage.explanations.store_rows import failed_names, rows_of
+from storage.explanations.store_rows import PURPOSES, failed_names, purpose_in_words, rows_of
 from storage.records import Outcome
 from storage.releases.lineage_graph import POLICY_NAME
 from storage.report.charts import SERIES, apply_style, plain
@@ -22,19 +22,10 @@ FAULTS = {
     "infra_failure": "the infrastructure's",
 }
 """Outcome -> whose fault it was. No other outcome is a failure."""
-PURPOSES = {
-    "probe": "probe",
-    "probe_again": "second probe",
-    "eval_in": "evaluation, known needs, sampled",
-    "eval_in_greedy": "evaluation, known needs, greedy",
-    "eval_out": "evaluation, new needs, sampled",
-    "eval_out_greedy": "evaluation, new needs, greedy",
-    "rl": "RL: the last rollouts of its siblings",
-}
 _DRAWS_SQL = f"""SELECT r.rollout_id, r.policy_id, {POLICY_NAME} AS policy, r.purpose, r.draw, r.outcome, r.reward, r.checks, r.failure
 FROM rollouts r LEFT JOIN policies p USING (policy_id) LEFT JOIN stages s USING (stage_id) LEFT JOIN parts ON parts.part_id = p.part_id
 WHERE r.task_id = ? ORDER BY parts.rowid, r.policy_id, r.purpose, r.draw"""
-_RUNNING_SQL = f"""SELECT t.policy_id, coalesce({POLICY_NAME}, t.policy_id) AS policy, t.purpose, t.k, t.successes
+_RL_TAG_SQL = f"""SELECT t.policy_id, coalesce({POLICY_NAME}, t.policy_id) AS policy, t.purpose, t.k, t.successes
 FROM tags t LEFT JOIN policies p USING (policy_id) LEFT JOIN stages s USING (stage_id)
 WHERE t.task_id = ? AND t.purpose = 'rl' ORDER BY t.k DESC LIMIT 1"""
 """RL stores the successes of the last rollouts of a task's siblings, and not the rollouts."""
@@ -47,7 +38,7 @@ def draws(store: Store, task_id: str) -> list[dict[str, Any]]:
     reward, fault (empty if it is no failure), why."""
     rows = rows_of(store, _DRAWS_SQL, task_id)
     for row in rows:
-        row["purpose"] = PURPOSES.get(row["purpose"], row["purpose"].replace("_", " "))
+        row["purpose"] = purpose_in_words(row["purpose"])
         row["fault"] = FAULTS.get(row["outcome"], "")
         row["why"] = row.pop("failure") or ", ".join(failed_names(row.pop("checks")))
     return rows
@@ -70,7 +61,7 @@ def measurements(store: Store, task_id: str, drawn: Sequence[dict[str, Any]]) ->
         group["n"] += Outcome(row["outcome"]).is_rated
         group["successes"] += row["outcome"] == Outcome.SUCCESS
     found = [group for group in groups.values() if group["n"]]
-    found += [tag | {"n": tag["k"], "purpose": PURPOSES["rl"]} for tag in rows_of(store, _RUNNING_SQL, task_id)]
+    found += [tag | {"n": tag["k"], "purpose": PURPOSES["rl"]} for tag in rows_of(store, _RL_TAG_SQL, task_id)]
     for group in found:
         low, high = wilson(group["successes"], group["n"])
         group.update(rate=group["successes"] / group["n"], low=low, high=high)

@@ -38,7 +38,7 @@ def list_tasks(store: Store) -> pl.DataFrame:
     the user says first), later (all that the user says in a conversation), kind (as in evaluations: act, look-up, refusal), origin,
     certainty (the region that the last probe of a policy found), lowered (all texts).
     """
-    parts = store.query("SELECT part_id FROM parts WHERE table_name IN ('tasks', 'tags') ORDER BY part_id")["part_id"]
+    parts = store.query("SELECT part_id FROM parts WHERE table_name IN ('tasks', 'tags', 'withdrawn') ORDER BY part_id")["part_id"]
     return _read(store, tuple(parts))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import secrets
 import socket
 from collections.abc import Callable
@@ -26,7 +27,7 @@ def open_listener(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         taken = "is taken: name another with --port, or 0 for any free one"
-        reason = taken if error.errno in (98, 48) else f"cannot be used: {error.strerror}"
+        reason = taken if error.errno == errno.EADDRINUSE else f"cannot be used: {error.strerror}"
         raise BadInput(f"port {port} of {host} {reason}") from None
     listener.listen(128)
     return listener

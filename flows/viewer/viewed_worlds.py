@@ -2,7 +2,7 @@
 
 One idea: only worlds that compute in this process's memory are called. Live worlds (tools of MCP servers, functions, APIs) would start
 other people's programs, so their pages show what is known of them and call nothing; neither is `run_python` called.
-All worlds are used by one thread, one after the other, so a page costs at most a core for `TIME_LIMIT_S`.
+Calls by a form, forks and replays are made by one thread, one after the other; a call that does not return holds the others up.
 """
 
 from __future__ import annotations

@@ -12,10 +12,12 @@ from __future__ import annotations
 import logging
 import re
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import quote
 
+import anyio
 import plotly.offline
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -45,6 +47,7 @@ from storage.errors import HeadraceError
 from storage.tombstones.withdrawn_rows import tombstone_of
 
 _HERE = Path(__file__).parent
+PAGES_AT_ONCE = 8
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 _PAGES = (
     overview,
@@ -77,7 +80,9 @@ _HEADERS = {
 def create_app(viewed: ViewedStore, *, token: str | None = None, write_access: WriteAccess | None = None) -> FastAPI:
     """token: what a browser must send once (`?token=`), and any name of the machine is answered; None: loopback names only, no token.
     write_access: in whose name the viewer may write; None: it only reads."""
-    app = FastAPI(title="Headrace", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(_send_withdrawn)])
+    app = FastAPI(
+        title="Headrace", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(_send_withdrawn)], lifespan=_few_threads
+    )
     app.state.viewed = viewed
     app.state.write_access = write_access
     app.state.templates = make_templates(viewed)
@@ -104,6 +109,13 @@ def create_app(viewed: ViewedStore, *, token: str | None = None, write_access: W
 
     _add_error_pages(app)
     return app
+
+
+@asynccontextmanager
+async def _few_threads(_: FastAPI) -> AsyncIterator[None]:
+    """Few pages are made at a time, and the others wait in turn: more would only make each of them slower."""
+    anyio.to_thread.current_default_thread_limiter().total_tokens = PAGES_AT_ONCE
+    yield
 
 
 def _add_error_pages(app: FastAPI) -> None:

@@ -43,12 +43,13 @@ class Explanation:
         return "\n".join(lines if not any(map(is_cut, texts)) else [*lines, "", "`--full` shows long texts whole."])
 
 
-def explain(store: Store, name: str, *, full: bool = False, diagnose: Diagnose = list_names) -> Explanation:
+def explain(store: Store, name: str, *, full: bool = False, diagnose: Diagnose = list_names, with_lineage: bool = True) -> Explanation:
     """What a node is, its origin, verdict, difficulty, region and splits, and the policies trained on it.
 
     Args:
         name: an id, a unique beginning of one, or a name that tables print.
         full: long texts are not cut.
+        with_lineage: what it was made from and went into, and who trained on it, which take most of the time.
         diagnose: says of each failed check what was expected and what was there; without it the checks are only named.
 
     Raises:
@@ -57,16 +58,33 @@ def explain(store: Store, name: str, *, full: bool = False, diagnose: Diagnose =
     kind, node = find_node(store, name)
     buried = tombstone_of(store, node)
     details = Details([("withdrawn", str(buried[1]))]) if buried else _explain(store, kind, node, full, diagnose)
+    if with_lineage:
+        _add_lineage(store, kind, node, details, is_buried=buried is not None)
     facts = details.facts
+    return Explanation(node, kind, tuple((label, text) for label, text in facts if text), tuple(details.sections))
+
+
+def explain_lineage(store: Store, name: str) -> Explanation:
+    """What `explain` says of the lineage of a node alone.
+
+    Raises:
+        BadInput: as `explain` does.
+    """
+    kind, node = find_node(store, name)
+    details = Details([])
+    _add_lineage(store, kind, node, details, is_buried=tombstone_of(store, node) is not None)
+    return Explanation(node, kind, tuple((label, text) for label, text in details.facts if text), tuple(details.sections))
+
+
+def _add_lineage(store: Store, kind: str, node: str, details: Details, *, is_buried: bool) -> None:
     if kind in ORDER:
         made_from, went_into = _origins(store, kind, node), uses(store, kind, node)
         trained = went_into.filter(pl.col("kind") == "policy")["id"].to_list()
         if kind not in ("policy", "stage", "evaluation"):
-            none = "" if buried else "no policy yet"  # what a withdrawn request went into is not known any more
-            facts.append(("trained on by", ", ".join(policy_name(store, policy) for policy in trained) or none))
+            none = "" if is_buried else "no policy yet"  # what a withdrawn request went into is not known any more
+            details.facts.append(("trained on by", ", ".join(policy_name(store, policy) for policy in trained) or none))
         details.add("made from", [("", line) for line in lines_by_kind(made_from, reverse=True)])
         details.add("went into", [("", line) for line in lines_by_kind(went_into.filter(pl.col("kind") != "policy"))])
-    return Explanation(node, kind, tuple((label, text) for label, text in facts if text), tuple(details.sections))
 
 
 def _origins(store: Store, kind: str, node: str) -> pl.DataFrame:

@@ -18,6 +18,23 @@ HELD_OUT_IN_TABLES = {"eval_in": "known needs", "eval_out": "new needs"}
 """A held-out set in few words: training has tasks with the needs (P10) of its tasks, or has none."""
 
 
+PURPOSES = {
+    "probe": "probe",
+    "probe_again": "second probe",
+    "eval_in": "evaluation, known needs, sampled",
+    "eval_in_greedy": "evaluation, known needs, greedy",
+    "eval_out": "evaluation, new needs, sampled",
+    "eval_out_greedy": "evaluation, new needs, greedy",
+    "rl": "RL: the last rollouts of its siblings",
+}
+"""Purpose of rollouts -> in words."""
+
+
+def purpose_in_words(purpose: str) -> str:
+    """A purpose of rollouts as pages show it."""
+    return PURPOSES.get(purpose, purpose.replace("_", " "))
+
+
 def held_out_text(row: Mapping[str, Any]) -> str:
     """`known needs, sampled` of a row of `evaluations`."""
     return f"{HELD_OUT_IN_TABLES.get(row['use'], row['use'])}, {row['decoding']}"

@@ -63,7 +63,10 @@ def find_node(store: Store, text: str) -> Node:
 
 
 def _exact(store: Store, text: str) -> Node | None:
-    for kind, ids in _IDS.items():
+    beginning = text.partition("-")[0]
+    likely = "query" if beginning == "q" else beginning
+    for kind in sorted(_IDS, key=lambda kind: kind != likely):  # most ids begin with their kind, and a look into a large table takes time
+        ids = _IDS[kind]
         if store.query(f"SELECT 1 FROM ({ids}) AS known(id) WHERE id = ? LIMIT 1", [text]).height:
             return Node(kind, text)
     return None

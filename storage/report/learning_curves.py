@@ -5,6 +5,7 @@ The metrics are in files beside the models and not in tables. A stage whose file
 
 from __future__ import annotations
 
+import datetime
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,12 @@ def curves(store: Store, chart: Chart) -> list[dict[str, Any]]:
     return [curve for curve in drawn if curve is not None]
 
 
-def open_curves(store: Store, chart: Chart) -> list[dict[str, Any]]:
-    """As `curves`, for the stages that have begun and are not committed: those at work, and those that were stopped."""
+def open_curves(store: Store, chart: Chart, since: str) -> list[dict[str, Any]]:
+    """As `curves`, for the stages that have logged a step since then (ISO time), and are not committed."""
+    begun = datetime.datetime.fromisoformat(since).timestamp()
     done = set(store.query("SELECT stage_id FROM stages")["stage_id"])
-    folders = sorted(path.parent for path in (store.root / "models").glob(f"stage-*/{_FILE}") if path.parent.name not in done)
+    files = [path for path in (store.root / "models").glob(f"stage-*/{_FILE}") if path.parent.name not in done]
+    folders = sorted(path.parent for path in files if path.stat().st_mtime >= begun)
     drawn = [_curve(folder.name, None, folder, chart) for folder in folders]
     return [curve for curve in drawn if curve is not None]
 

@@ -53,7 +53,7 @@ def withdraw_source(store: Store, source: SourceName, *, reason: str, author: st
         _bury(store, source, reason.strip(), author.strip(), at)
         known = {one.withdrawal_id: one for one in list_withdrawals(store)}
     releases, notes = _replace_releases(store)
-    policies = [policy for policy, marks in marked_policies(store).items() if any(one.source == source.name for one in marks)]
+    policies = [policy for policy, ones in marked_policies(store).items() if any(one.withdrawal_id == source.withdrawal_id for one in ones)]
     return Withdrawn(known[source.withdrawal_id], releases, policies, notes)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import getpass
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -67,7 +66,7 @@ def withdraw(
             _print_impact(plan_withdrawal(opened, found))
             print_text("nothing was done", style="dim")
             return
-        author = author or getpass.getuser()
+        author = author or validation.system_user()
         check_words(reason, author)
         with hold_store("withdraw", opened.root):
             if not yes:

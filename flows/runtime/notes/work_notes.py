@@ -100,7 +100,7 @@ class _Noted:
             }
         )
         with contextlib.suppress(OSError):
-            replace_atomically(self.folder / "working.json", lambda draft: draft.write_text(text) and None)
+            replace_atomically(self.folder / "working.json", lambda draft: draft.write_text(text))
 
 
 _mutex = threading.Lock()

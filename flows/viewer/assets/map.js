@@ -160,7 +160,12 @@ const loadDifference = () => attempt(async () => {
 });
 
 // ---- what is chosen ----
-const address = () => new URLSearchParams([...new FormData(form)].filter(([, value]) => value !== ""));
+const address = () => {
+  const query = new URLSearchParams([...new FormData(form)].filter(([, value]) => value !== ""));
+  const lasso = new URLSearchParams(location.search).get("lasso");
+  if (lasso) query.set("lasso", lasso);
+  return query;
+};
 form.addEventListener("change", async (event) => {
   if (event.target.name === "of") { location.assign(`/map?of=${event.target.value}`); return; }
   history.replaceState(null, "", `/map?${address()}`);

@@ -4,10 +4,12 @@ document.addEventListener("click", async (event) => {
   if (!button) return;
   const said = button.parentElement.querySelector("[role=status]");
   try {
-    const ids = await (await fetch(button.dataset.copy)).text();
+    const answer = await fetch(button.dataset.copy);
+    if (!answer.ok) throw new Error(`status ${answer.status}`);
+    const ids = await answer.text();
     await navigator.clipboard.writeText(ids);
     said.textContent = `copied ${ids.split("\n").length - 1} ids`;
   } catch {
-    said.textContent = "the browser did not let the page write to the clipboard: download them instead";
+    said.textContent = "the ids were not copied: the viewer did not answer, or the browser does not let a page write to the clipboard; download them instead";
   }
 });

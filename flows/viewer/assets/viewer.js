@@ -66,6 +66,8 @@ for (const place of document.querySelectorAll("[data-poll]")) {
     place.dataset.text = text;
   }, POLL_MS);
 }
+// A page whose content is still being made is asked for again.
+for (const place of document.querySelectorAll("[data-reload]")) setTimeout(() => location.reload(), Number(place.dataset.reload));
 // Keys: / to the search field, Escape out of it, j and k through the links of a list.
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") document.activeElement?.blur();

@@ -53,7 +53,7 @@ def hand_form(request: Request, item: str, *, frame_id: str | None = None) -> di
         rows = read_annotations(viewed.store, frame_id).vstack(rows)
     return {
         "item": item,
-        "choices": {"this request": item, "all requests that are read so": frame_id} if frame_id else {},
+        "choices": {"this request": item, "all requests with the same frame": frame_id} if frame_id else {},
         "annotations": rows.to_dicts(),
         "author": access.author if access else None,
         "token": access.token if access else "",

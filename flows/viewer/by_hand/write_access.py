@@ -7,13 +7,13 @@ nor have the user write. It does not guard against other programs of the same us
 
 from __future__ import annotations
 
-import getpass
 import secrets
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs
 
 from fastapi import Request
 
+from flows.validation import system_user
 from storage.by_hand.hand_rows import check_author
 from storage.errors import BadInput, HeadraceError
 
@@ -39,12 +39,7 @@ def allow_writes(author: str | None) -> WriteAccess:
 
     Raises BadInput: it cannot be a name, or the system has none.
     """
-    if author is None:
-        try:
-            author = getpass.getuser()
-        except (OSError, KeyError):
-            raise BadInput("the system has no name for you; give one with --author NAME") from None
-    return WriteAccess(check_author(author))
+    return WriteAccess(check_author(author or system_user()))
 
 
 def write_access(request: Request) -> WriteAccess | None:
@@ -79,13 +74,13 @@ async def read_form(request: Request) -> dict[str, list[str]]:
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
-        raise BadInput("a form is sent as application/x-www-form-urlencoded; nothing was written")
+        raise BadInput("a form is sent as application/x-www-form-urlencoded")
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
         if len(body) > MOST_BYTES:
-            raise BadInput(f"the form is longer than {MOST_BYTES:,} bytes; nothing was written")
+            raise BadInput(f"the form is longer than {MOST_BYTES:,} bytes")
     try:
         return parse_qs(bytes(body).decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
     except ValueError:
-        raise BadInput("the form has characters that cannot be read, or too many fields; nothing was written") from None
+        raise BadInput("the form has characters that cannot be read, or too many fields") from None

@@ -106,6 +106,7 @@ class MapIndex:
         with self._mutex:
             if self._open is not None and not self._open.name.startswith(wanted.rpartition("-")[0]):
                 self._open = None
+                self._delete_others(places, wanted)
             if (self._open is None or self._open.name != wanted) and (self._folder / wanted).exists():
                 self._attach(places, wanted)
             is_building = self._builder is not None and self._builder.is_alive()
@@ -258,7 +259,8 @@ class MapIndex:
 
     def _file(self) -> _MapFile:
         with self._mutex:
-            assert self._open is not None, "refresh() comes first"
+            if self._open is None:
+                raise BadInput("some rows were withdrawn, and the map is made anew without them; reload the page")
             return self._open
 
     def _is(self, name: str) -> bool:
@@ -278,10 +280,13 @@ class MapIndex:
     def _attach(self, places: str, points: str) -> None:
         """Call with the mutex held. Older files are deleted."""
         self._open = _open_file(self._folder / points)
+        self._delete_others(places, points)
+        sweep(self._folder, _OLD_DRAFT_S)
+
+    def _delete_others(self, places: str, points: str) -> None:
         for other in self._folder.glob(f"{self._prefix}-*"):
             if other.name not in (places, points):
                 other.unlink(missing_ok=True)
-        sweep(self._folder, _OLD_DRAFT_S)
 
     def _build(self, places: str, points: str) -> None:
         self.progress = "waiting until another map is made"
@@ -298,7 +303,7 @@ class MapIndex:
                     self._attach(places, points)
                 self.failure, self._not_before = None, time.monotonic() + _PAUSE_PER_BUILD * (time.monotonic() - begun)
             except Exception as error:
-                self.failure, self._not_before = str(error).splitlines()[0], time.monotonic() + _RETRY_S
+                self.failure, self._not_before = (str(error).splitlines() or [type(error).__name__])[0], time.monotonic() + _RETRY_S
 
     def _run(self, *files: str) -> None:
         """Raises BadInput: the process failed; with its last line."""

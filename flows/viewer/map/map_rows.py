@@ -106,7 +106,7 @@ KINDS = {
         texts_sql=_CONVERSATIONS.format(table="rollouts", id="rollout_id"),
         columns_sql=(
             """SELECT hash(r.rollout_id) AS key, r.outcome, r.policy_id AS policy, r.purpose, t.world, t.intent, t.leaf, t.language,
-                 t.difficulty::VARCHAR AS difficulty, t.division AS split
+                 t.difficulty::VARCHAR AS difficulty, t.division
                FROM rollouts r LEFT JOIN tasks t USING (task_id)""",
         ),
         columns={
@@ -118,7 +118,7 @@ KINDS = {
             "leaf": "leaf of the taxonomy",
             "language": "language",
             "difficulty": "difficulty",
-            "split": "split",
+            "division": "division",
         },
         releases_sql=_OF_RELEASES.format(key="hash(x.rollout_id)", join="JOIN rollouts x ON x.rollout_id = i.item_id"),
         sets=(("outcome:policy_failure", "outcome:success"),),

@@ -18,8 +18,8 @@ from flows.viewer.viewed_worlds import find_world, state_changes, why_not_called
 from storage.errors import BadInput
 from storage.explanations.conversation_text import match_plan, parse_messages
 from storage.explanations.explain import explain
-from storage.explanations.explain_conversation import planned_calls
-from storage.records import Task
+from storage.explanations.explain_conversation import FailedCheck, list_names, planned_calls
+from storage.records import CODE_TOOL, Task
 from storage.releases.node_ids import find_node
 from storage.report.sections import chat
 from storage.store import Store
@@ -41,7 +41,7 @@ router = APIRouter()
 def show_conversation(request: Request, id: str) -> HTMLResponse:
     store = _store(request)
     kind, row = read_conversation(store, id)
-    found = explain(store, row["id"], full=True)
+    found = explain(store, row["id"], full=True, with_lineage=False)
     messages = parse_messages(row["messages"])
     plan = match_plan(planned_calls(store, row), messages)
     return render(
@@ -129,17 +129,21 @@ def numbered_calls(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]
 
 
 def _checks(store: Store, row: Mapping[str, Any]) -> dict[str, Any]:
-    """The failed checks with what was expected and found, by a replay in the world; the names and demands of those that held."""
+    """The failed checks with what was expected and found, by a replay in the world, or why there is none; those that held."""
     from synth.conversations.failed_checks import DEMANDS, failed_checks
-    from synth.worlds.stored_worlds import register_stored
 
     checks: dict[str, bool] = json.loads(row["checks"] or "{}")
-    failed = []
+    failed, why = list[FailedCheck](), ""
     if not all(checks.values()):
-        register_stored(store)
-        failed = list(failed_checks(store, row))
+        try:
+            find_replayed(store, row)
+            if any(call.function.name == CODE_TOOL for message in parse_messages(row["messages"]) for call in message.tool_calls):
+                raise BadInput("It ran programs, and the viewer runs none.")
+            failed = within_time(lambda _: list(failed_checks(store, row)))
+        except BadInput as refusal:
+            failed, why = list_names(store, row), str(refusal)
     held = [(name, DEMANDS.get(name.rpartition(".")[2], "")) for name, is_good in checks.items() if is_good]
-    return {"failed": failed, "held": held}
+    return {"failed": failed, "held": held, "why": why}
 
 
 def _store(request: Request) -> Store:

@@ -33,7 +33,7 @@ UNION ALL SELECT 'world', world, count(*) FROM (
     SELECT world FROM tasks WHERE task_id IN (SELECT id FROM nodes WHERE kind = 'task')
     UNION ALL SELECT world FROM blueprints WHERE blueprint_id IN (SELECT id FROM nodes WHERE kind = 'blueprint')
     UNION ALL SELECT world FROM tools WHERE tool_id IN (SELECT id FROM nodes WHERE kind = 'tool'))
-    WHERE world IS NOT NULL GROUP BY ALL
+    WHERE world IS NOT NULL AND world <> 'general' GROUP BY ALL
 UNION ALL SELECT 'teacher', teacher, count(*) FROM trajectories
     WHERE trajectory_id IN (SELECT id FROM nodes WHERE kind = 'trajectory') AND teacher <> 'scripted' GROUP BY ALL
 ORDER BY kind, n DESC, name"""
@@ -41,9 +41,10 @@ ORDER BY kind, n DESC, name"""
 _ALL_SOURCES_SQL = """SELECT 'file' AS kind, source AS name, count(*) AS n FROM queries WHERE source IS NOT NULL GROUP BY ALL
 UNION ALL SELECT 'world', world, sum(n)::BIGINT FROM (
     SELECT world, count(*) AS n FROM tasks GROUP BY ALL UNION ALL SELECT world, count(*) FROM trajectories GROUP BY ALL)
-    WHERE world IS NOT NULL GROUP BY ALL
+    WHERE world IS NOT NULL AND world <> 'general' GROUP BY ALL
 UNION ALL SELECT 'teacher', teacher, count(*) FROM trajectories WHERE teacher <> 'scripted' GROUP BY ALL
-ORDER BY kind, n DESC, name LIMIT 200"""
+QUALIFY row_number() OVER (PARTITION BY kind ORDER BY n DESC, name) <= 50 ORDER BY kind, n DESC, name"""
+"""Sources that can be withdrawn, the 50 with most rows of each kind."""
 _POLICIES_SQL = f"""SELECT p.policy_id AS id, {POLICY_NAME} AS name FROM policies p LEFT JOIN stages s USING (stage_id)
     JOIN parts ON parts.part_id = p.part_id ORDER BY parts.rowid DESC LIMIT 12"""
 

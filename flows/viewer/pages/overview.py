@@ -80,7 +80,7 @@ def _work(viewed: ViewedStore) -> dict[str, Any]:
     work = read_work(folder)
     return {
         "work": work,
-        "curves": open_curves(viewed.store, charts.add) if work is not None else [],
+        "curves": open_curves(viewed.store, charts.add, work.started) if work is not None else [],
         "runs": read_runs(folder, MOST_RUNS),
         "version": viewed.store.query("SELECT count(*) AS n FROM parts")["n"][0],
         "charts": charts,

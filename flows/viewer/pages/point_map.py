@@ -22,7 +22,11 @@ from flows.viewer.viewed_store import ViewedStore
 from storage.errors import BadInput
 
 _FIRST_BUILD_WAIT_S = 0.3
-_SEARCHED = {"requests": ("/requests", {"verdict", *FACETS}), "trajectories": ("/trajectories", {"accepted", *trajectories.FACETS})}
+_SEARCHED = {
+    "requests": ("/requests?", {"verdict", *FACETS}),
+    "trajectories": ("/trajectories?of=trajectories&", {"accepted", *trajectories.FACETS}),
+    "rollouts": ("/trajectories?of=draws&", set(trajectories.DRAW_FACETS) - {"policy"}),
+}
 """Kind -> the page that searches it, and the columns by which that page can be narrowed."""
 
 router = APIRouter()
@@ -120,7 +124,7 @@ def inside(
         count=count,
         frequent=frequent,
         links={
-            column: {value: f"{address}?{urlencode({column: value})}" for value, _ in values}
+            column: {value: f"{address}{urlencode({column: value})}" for value, _ in values}
             for column, values in frequent.items()
             if column in narrowed_by
         },

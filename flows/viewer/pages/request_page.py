@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, PlainTextResponse
 
 from flows.viewer.by_hand.hand_form import hand_form
 from flows.viewer.differing_words import differing_words
@@ -24,25 +24,15 @@ _FRAME_SQL = "SELECT * FROM frames WHERE query_id = ? ORDER BY frame_id IS NULL,
 router = APIRouter()
 
 
-@router.get("/requests/{id}")
-def show_request(request: Request, id: str) -> HTMLResponse:
+@router.get("/requests/{id:path}/text")
+def show_text(request: Request, id: str) -> PlainTextResponse:
+    """The whole text, of which a page shows the beginning."""
     store = _store(request)
-    found = explain(store, _query_id(store, id), full=True)
-    row = store.query("SELECT text, language FROM queries WHERE query_id = ? ORDER BY run LIMIT 1", [found.id]).row(0, named=True)
-    frame = store.query(_FRAME_SQL, [found.id]).to_dicts()
-    return render(
-        request,
-        "request.html.j2",
-        item=found,
-        text=row["text"] or "",
-        facts=[(label, text) for label, text in found.facts if label != "text"],
-        has_frame=bool(frame) and frame[0]["frame_id"] is not None and bool(row["text"]),
-        frame_id=frame[0]["frame_id"] if frame else None,
-        by_hand=hand_form(request, found.id, frame_id=frame[0]["frame_id"] if frame else None),
-    )
+    text = store.query("SELECT text FROM queries WHERE query_id = ? ORDER BY run LIMIT 1", [_query_id(store, id)]).item() or ""
+    return PlainTextResponse(text.encode("utf-8", errors="replace"))
 
 
-@router.get("/requests/{id}/reading")
+@router.get("/requests/{id:path}/reading")
 def show_reading(request: Request, id: str) -> HTMLResponse:
     """Which words give which slot, by a reading of today."""
     store = _store(request)
@@ -54,12 +44,29 @@ def show_reading(request: Request, id: str) -> HTMLResponse:
     return render(request, "reading.html.j2", id=node, frame=frames[0], reading=read_request(store, text, frames[0]))
 
 
-@router.get("/requests/{id}/repeats")
+@router.get("/requests/{id:path}/repeats")
 def show_repeats(request: Request, id: str) -> HTMLResponse:
     """The row that this one repeats, and rows that repeat it, side by side."""
     viewed: ViewedStore = request.app.state.viewed
     node = _query_id(viewed.store, id)
     return render(request, "repeats.html.j2", id=node, **_repeats(viewed, node))
+
+
+@router.get("/requests/{id:path}")
+def show_request(request: Request, id: str) -> HTMLResponse:
+    store = _store(request)
+    found = explain(store, _query_id(store, id), full=True, with_lineage=False)
+    row = store.query("SELECT text, language FROM queries WHERE query_id = ? ORDER BY run LIMIT 1", [found.id]).row(0, named=True)
+    frame = store.query(_FRAME_SQL, [found.id]).to_dicts()
+    return render(
+        request,
+        "request.html.j2",
+        item=found,
+        text=row["text"] or "",
+        facts=[(label, text) for label, text in found.facts if label != "text"],
+        has_frame=bool(frame) and frame[0]["frame_id"] is not None and bool(row["text"]),
+        by_hand=hand_form(request, found.id, frame_id=frame[0]["frame_id"] if frame else None),
+    )
 
 
 def _repeats(viewed: ViewedStore, node: str) -> dict[str, Any]:

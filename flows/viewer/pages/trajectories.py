@@ -11,6 +11,7 @@ from fastapi.responses import HTMLResponse
 
 from flows.viewer.facets import count_facets
 from flows.viewer.rendering import MOST_ROWS, ROWS_A_PAGE, chosen_facets, page_links, render
+from flows.viewer.task_history import FAULTS
 from flows.viewer.viewed_store import ViewedStore
 from storage.errors import BadInput
 from storage.releases.lineage_graph import POLICY_NAME
@@ -40,8 +41,11 @@ DRAW_FACETS = {
     "division": "division",
 }
 """Of draws: name in the address -> column."""
-_DRAWS = f"""(SELECT r.rollout_id, r.task_id, r.messages, r.outcome, r.failure AS fault, r.purpose, r.draw, t.world, t.intent, t.language,
-    t.difficulty::VARCHAR AS difficulty, t.division, {POLICY_NAME} AS policy, c.region
+_QUOTED = {outcome: fault.replace("'", "''") for outcome, fault in FAULTS.items()}
+_WHEN = " ".join(f"WHEN '{outcome}' THEN '{fault}'" for outcome, fault in _QUOTED.items())
+_FAULT = f"CASE r.outcome {_WHEN} END"
+_DRAWS = f"""(SELECT r.rollout_id, r.task_id, r.messages, r.outcome, {_FAULT} AS fault, r.failure, r.purpose, r.draw,
+    t.world, t.intent, t.language, t.difficulty::VARCHAR AS difficulty, t.division, {POLICY_NAME} AS policy, c.region
   FROM rollouts r LEFT JOIN tasks t USING (task_id) LEFT JOIN policies p ON p.policy_id = r.policy_id
     LEFT JOIN stages s ON s.stage_id = p.stage_id
     LEFT JOIN {CERTAINTY} c ON c.task_id = r.task_id AND c.policy_id = r.policy_id AND c.purpose = r.purpose)"""
@@ -71,7 +75,7 @@ _LISTED = {
     "draws": _Listed(
         _DRAWS,
         DRAW_FACETS,
-        "rollout_id AS id, task_id, world, intent, language, difficulty, division, policy, purpose, draw, outcome, fault, region",
+        "rollout_id AS id, task_id, world, intent, language, difficulty, division, policy, purpose, draw, outcome, fault, failure, region",
         "policy, purpose, task_id, draw, rollout_id",
     ),
 }

@@ -111,7 +111,7 @@ def test_success_in_training_stands_behind_the_probe(sample: Sample) -> None:
 
 def test_the_chart_has_a_point_for_each_policy(app: TestClient) -> None:
     page = app.get("/tasks/task-3").text
-    (chart,) = json.loads(re.findall(r'id="charts">(.*?)</script>', page)[0])
+    (chart,) = json.loads(re.findall(r'class="charts">(.*?)</script>', page)[0])
 
     assert chart["layout"]["xaxis"]["ticktext"] == ["sft1"]
     assert chart["data"][0]["y"] == [0.75]

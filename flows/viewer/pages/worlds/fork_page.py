@@ -1,7 +1,7 @@
 """Fork here: a stored conversation replayed in its world up to a turn, and the next calls and answers typed by hand.
 
 Everything that was typed stands in the address; each look at the page plays it all again, so nothing is kept and a shared address shows
-the same to everybody who has the store.
+the same on every copy of the store.
 """
 
 from __future__ import annotations
