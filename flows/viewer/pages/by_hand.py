@@ -13,6 +13,7 @@ from filters.by_hand.hand_agreement import COMPARED, hand_agreement
 from flows.viewer.by_hand.hand_form import read_annotation, working_flow
 from flows.viewer.by_hand.write_access import NotAllowed, check_writes, read_form, write_access
 from flows.viewer.facets import count_facets
+from flows.viewer.pages.point_map import find_inside
 from flows.viewer.pages.trajectories import FIRST_REQUEST
 from flows.viewer.rendering import MOST_ROWS, ROWS_A_PAGE, chosen_facets, error_page, item_url, page_links, render
 from flows.viewer.viewed_store import ViewedStore
@@ -83,20 +84,25 @@ async def annotate_by_hand(request: Request) -> Response:
     try:
         form = await read_form(request)
         access = check_writes(request, form)
-        await run_in_threadpool(_commit, viewed, form, access.author)
+        back = await run_in_threadpool(_commit, viewed, form, access.author)
     except NotAllowed as error:
         return error_page(request, str(error), 403)
     except BadInput as error:
         return error_page(request, f"Nothing was written: {error}.", 400)
     except HeadraceError as error:
         return error_page(request, f"Nothing was written: {error}.", 503)
-    page = "".join(form.get("page", []))[:100]
-    return RedirectResponse(f"{item_url(page)}#by-hand" if page else "/by-hand", 303)
+    return RedirectResponse(back, 303)
 
 
-def _commit(viewed: ViewedStore, form: dict[str, list[str]], author: str) -> None:
+def _commit(viewed: ViewedStore, form: dict[str, list[str]], author: str) -> str:
+    """Returns the address of the page that the form was on."""
+    page, inside = "".join(form.get("page", []))[:100], "".join(form.get("inside", []))
+    back = f"{item_url(page)}#by-hand" if page else "/by-hand"
+    if inside:
+        form["item"], back = find_inside(viewed, inside)
     store = Store(viewed.store.root, lock_wait_s=LOCK_WAIT_S)
     annotate(store, read_annotation(store, form, author))
+    return back
 
 
 def _with_texts(store: Store, rows: pl.DataFrame) -> list[dict[str, Any]]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Callable
 from typing import Annotated, Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 import numpy as np
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse, StreamingResponse
 from numpy.typing import NDArray
 
+from flows.viewer.by_hand.write_access import write_access
 from flows.viewer.map.map_index import DIFFERENCE_CELLS, MOST_CORNERS, Area, Comparison, MapIndex
 from flows.viewer.map.map_points import CELLS, HIGH, LOW
 from flows.viewer.map.map_rows import KINDS
@@ -19,6 +21,7 @@ from flows.viewer.pages import trajectories
 from flows.viewer.rendering import MOST_ROWS, ROWS_A_PAGE, page_links, render
 from flows.viewer.request_index import FACETS
 from flows.viewer.viewed_store import ViewedStore
+from storage.by_hand.hand_rows import MOST_ITEMS
 from storage.errors import BadInput
 
 _FIRST_BUILD_WAIT_S = 0.3
@@ -114,7 +117,7 @@ def inside(
     count, frequent = index.count_inside(area)
     rows = index.rows_inside(area, first=first, count=ROWS_A_PAGE + 1)
     address, narrowed_by = _SEARCHED.get(of, ("", set()))
-    where = urlencode({"of": of} | ({"lasso": lasso} if lasso else {"region": region}))
+    where = _where(of, region, lasso)
     return render(
         request,
         "map_rows.html.j2" if part else "map_inside.html.j2",
@@ -131,6 +134,9 @@ def inside(
         rows=rows[:ROWS_A_PAGE],
         first=first,
         where=where,
+        access=write_access(request),
+        nonce=secrets.token_hex(8),
+        most_items=MOST_ITEMS,
         **page_links(request, first, has_more=len(rows) > ROWS_A_PAGE),
     )
 
@@ -141,6 +147,26 @@ def ids(request: Request, of: str, region: Annotated[int | None, Query(ge=0, le=
     index = _ready(request, of)
     headers = {"Content-Disposition": f'attachment; filename="{of}.txt"'}
     return StreamingResponse(index.ids_inside(_area(region, lasso)), media_type="text/plain", headers=headers)
+
+
+def find_inside(viewed: ViewedStore, query: str) -> tuple[list[str], str]:
+    """The ids of what is in a region or inside a lasso, and the address of its list. query: of that address.
+
+    Raises:
+        BadInput: the query names no part of a map.
+    """
+    named = dict(parse_qsl(query))
+    of, lasso, region = named.get("of", ""), named.get("lasso", ""), named.get("region", "")
+    index = _map_of(viewed, of)
+    if not index.refresh():
+        raise BadInput(f"the map of {of} is not made yet")
+    number = int(region) if region.isdecimal() and len(region) < 4 else None
+    ids = "".join(index.ids_inside(_area(number, lasso))).split()
+    return ids, f"/map/inside?{_where(of, number, lasso)}"
+
+
+def _where(of: str, region: int | None, lasso: str) -> str:
+    return urlencode({"of": of} | ({"lasso": lasso} if lasso else {"region": region}))
 
 
 def _map_of(viewed: ViewedStore, of: str) -> MapIndex:

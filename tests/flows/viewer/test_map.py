@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +13,14 @@ import pyarrow as pa
 import pytest
 from fastapi.testclient import TestClient
 
+from flows.viewer.by_hand.write_access import allow_writes
 from flows.viewer.map.density import density_difference
 from flows.viewer.map.map_index import Area, MapIndex, is_inside
 from flows.viewer.map.map_layout import Placer, lay_out
 from flows.viewer.map.text_vectors import fit_text_vectors
 from flows.viewer.viewed_store import ViewedStore
 from flows.viewer.web_app import create_app
+from storage.by_hand.hand_rows import read_annotations
 from storage.store import Store
 from storage.withdrawals.withdraw_source import withdraw_source
 from storage.withdrawals.withdrawal_plan import find_source
@@ -149,8 +154,6 @@ def test_pages_of_the_map_and_what_they_refuse(app: TestClient) -> None:
 
 def test_a_withdrawn_file_is_off_the_map_at_once(app: TestClient, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Given a map with a file's rows, when the file is withdrawn, then no page shows them, though there is no other map yet."""
-    import shutil
-
     copy = Store(shutil.copytree(store.root, tmp_path / "store"))
     viewed = ViewedStore(Path(copy.root))
     assert viewed.maps["requests"].refresh(120)
@@ -165,3 +168,23 @@ def test_a_withdrawn_file_is_off_the_map_at_once(app: TestClient, store: Store, 
 
     for address in ("/map/points?of=requests", "/map/inside?of=requests&lasso=-2,-2,2,-2,2,2,-2,2", "/map"):
         assert "platform" not in client.get(address).text
+
+
+def test_a_verdict_is_given_on_all_that_a_lasso_holds(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    viewed = ViewedStore(Path(shutil.copytree(store.root, tmp_path / "store")))
+    assert viewed.maps["requests"].refresh(120)
+    client = TestClient(create_app(viewed, write_access=allow_writes("Ada")), base_url="http://127.0.0.1:8790")
+    address = "/map/inside?of=requests&lasso=-2,-2,2,-2,2,2,-2,2"
+    fields = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', client.get(address).text))
+    headers = {"origin": "http://127.0.0.1:8790"}
+
+    sent = client.post("/by-hand", data=fields | {"inside": html.unescape(fields["inside"]), "verdict": "drop"}, headers=headers)
+
+    assert sent.status_code == 200 and sent.url.path == "/map/inside"
+    said = read_annotations(viewed.store)
+    assert said.height == said["item_id"].n_unique() == 2 * N
+    assert set(said["verdict"]) == {"drop"} and set(said["author"]) == {"Ada"}
+    assert client.post("/by-hand", data=fields | {"inside": "of=weather", "verdict": "drop"}, headers=headers).status_code == 400
+    reader = TestClient(create_app(viewed), base_url="http://127.0.0.1:8790")
+    assert "<form method" not in reader.get(address).text
