@@ -91,9 +91,10 @@ def _facet_in_words(value: str, column: str) -> str:
 
 def _check_in_words(name: str) -> str:
     """`turn_1.goal_0.end_state` -> turn 2, goal 1: end state."""
-    *places, check = name.split(".")
-    where = [f"{place} {int(number) + 1}" for place, _, number in (one.partition("_") for one in places)]
-    return ", ".join(where) + (": " if where else "") + check.replace("_", " ")
+    places = re.match(r"((?:[a-z]+_\d+\.)*)(.*)", name, re.DOTALL)
+    assert places is not None
+    where = [f"{place} {int(number) + 1}" for place, number in re.findall(r"([a-z]+)_(\d+)\.", places[1])]
+    return ", ".join(where) + (": " if where else "") + places[2].replace("_", " ")
 
 
 def chosen_facets(request: Request, names: Iterable[str]) -> dict[str, str]:

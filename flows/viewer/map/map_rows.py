@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-_SPOKEN = """array_to_string(list_transform(list_filter(json_extract(messages, '$[*]'),
-  lambda one: json_extract_string(one, '$.role') = 'user'), lambda one: json_extract_string(one, '$.content')), chr(10))"""
-_TOOLS = "array_to_string(json_extract_string(messages, '$[*].tool_calls[*].function.name'), ' ')"
+_SPOKEN = """coalesce(TRY(array_to_string(list_transform(list_filter(json_extract(messages, '$[*]'),
+  lambda one: json_extract_string(one, '$.role') = 'user'), lambda one: json_extract_string(one, '$.content')), chr(10))), messages)"""
+"""What the user said. The JSON of a policy may hold half a surrogate pair, which DuckDB does not read: there it is the whole JSON."""
+_TOOLS = "coalesce(TRY(array_to_string(json_extract_string(messages, '$[*].tool_calls[*].function.name'), ' ')), '')"
 _CONVERSATIONS = f"SELECT hash({{id}}) AS key, {{id}} AS id, {_SPOKEN} AS text, text || ' ' || {_TOOLS} AS said FROM {{table}}"
 _QUERY_KEY = "hash(run, query_id)"
 _OF_RELEASES = "SELECT DISTINCT i.release_id AS release, {key} AS key FROM release_items i {join}"

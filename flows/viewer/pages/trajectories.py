@@ -50,9 +50,11 @@ _DRAWS = f"""(SELECT r.rollout_id, r.task_id, r.messages, r.outcome, {_FAULT} AS
     LEFT JOIN stages s ON s.stage_id = p.stage_id
     LEFT JOIN {CERTAINTY} c ON c.task_id = r.task_id AND c.policy_id = r.policy_id AND c.purpose = r.purpose)"""
 _ACCEPTED = {"yes": "accepted", "no": "NOT accepted"}
-_SAID = "lower(array_to_string(json_extract_string(messages, '$[*].content'), chr(10)))"
-FIRST_REQUEST = """json_extract_string(
-    list_filter(json_extract(messages, '$[*]'), lambda one: json_extract_string(one, '$.role') = 'user')[1], '$.content')"""
+_SAID = "lower(coalesce(TRY(array_to_string(json_extract_string(messages, '$[*].content'), chr(10))), messages))"
+"""What was said. The JSON of a policy may hold half a surrogate pair, which DuckDB does not read: there it is the whole JSON."""
+FIRST_REQUEST = """coalesce(TRY(json_extract_string(
+    list_filter(json_extract(messages, '$[*]'), lambda one: json_extract_string(one, '$.role') = 'user')[1], '$.content')),
+  left(messages, 400))"""
 
 
 @dataclass(frozen=True)
