@@ -196,7 +196,7 @@ def words_of(store: Store, path: str) -> list[str]:
     """Words that stand in the rows of a list, whole and cut, in both languages, and some that do not."""
     rng = random.Random(0)
     table = "queries" if path == "/requests" else "trajectories"
-    column = "text" if path == "/requests" else "json_extract_string(messages, '$[1].content')"
+    column = "text" if path == "/requests" else "TRY(json_extract_string(messages, '$[1].content'))"
     texts = store.query(f"SELECT {column} AS text FROM {table} WHERE length({column}) BETWEEN 10 AND 400 ORDER BY hash({column}) LIMIT 400")
     return [*_ABSENT, *(_part_of(text, rng) for text in texts["text"][: TRIES - len(_ABSENT)])]
 
