@@ -121,7 +121,7 @@ def conversation_times(browser: Browser, seen: Seen, server: Server, ids: Sequen
 
 
 def filter_times(browser: Browser, seen: Seen, server: Server, path: str) -> list[float]:
-    """Every filter of a list with its most frequent and two other values, alone and then beside one of another filter."""
+    """Every filter of a list with its most frequent and four other values, alone and then beside one of another filter."""
     rng, times = random.Random(0), []
     with open_page(browser, seen, server) as page:
         page.goto(path)
@@ -141,7 +141,7 @@ def filter_times(browser: Browser, seen: Seen, server: Server, path: str) -> lis
 def _values(page: Page, path: str, name: str, rng: random.Random) -> list[str]:
     page.goto(path)
     values = _options(page, name)
-    return [*values[:1], *rng.sample(values[1:], min(2, len(values[1:])))]
+    return [*values[:1], *rng.sample(values[1:], min(4, len(values[1:])))]
 
 
 def _options(page: Page, name: str) -> list[str]:

@@ -35,6 +35,8 @@ ROWS_A_PAGE = 50
 MOST_SHOWN = 20_000
 """Characters of one text that a page shows."""
 MOST_ROWS = 10**9
+FIRST_BUILD_WAIT_S = 0.3
+"""For the first index, before a page says that it is being made."""
 _PAGE_OF_KIND = {"q": "/requests", "trajectory": "/trajectories", "rollout": "/trajectories", "task": "/tasks", "cluster": "/clusters"}
 """Kinds of ids that have a page of their own; the others share one."""
 _ID = re.compile(
@@ -113,6 +115,13 @@ def page_links(request: Request, first: int, *, has_more: bool) -> dict[str, str
         "earlier": address(first - ROWS_A_PAGE) if first else None,
         "later": address(first + ROWS_A_PAGE) if has_more else None,
     }
+
+
+def building_page(request: Request, title: str, noun: str, failure: str | None, *, part: bool) -> HTMLResponse:
+    """The page of a list whose index is not there yet. failure: why it could not be made. part: of a search, which then asks again."""
+    page = render(request, "index_building.html.j2", title=title, noun=noun, failure=failure)
+    page.status_code = 503 if part else 200
+    return page
 
 
 def error_page(request: Request, message: str, status: int) -> HTMLResponse:

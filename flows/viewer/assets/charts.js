@@ -1,14 +1,16 @@
 "use strict";
-// Draws the charts of a page and of each part that is fetched later, in the colours of the theme. The library comes with the first chart.
+// Draws the charts of a page and of each part that is fetched later, in the colours of the theme. The library, which is large, comes with the first chart, once the
+// texts are there.
 (() => {
   let library;
-  const plotly = () => library ??= new Promise((done, failed) => {
+  const still = () => new Promise((done) => (window.requestIdleCallback ?? setTimeout)(done, { timeout: 1000 }));
+  const plotly = () => library ??= still().then(() => new Promise((done, failed) => {
     const script = document.createElement("script");
     script.src = "/plotly.js";
     script.onload = () => done(window.Plotly);
     script.onerror = failed;
     document.head.append(script);
-  });
+  }));
   const draw = async (root) => {
     const style = getComputedStyle(document.documentElement);
     const ink = style.getPropertyValue("--soft").trim(), line = style.getPropertyValue("--line").trim();

@@ -1,7 +1,7 @@
 """A map of one kind of rows of a store: built in a process of its own, kept in the user's cache folder, and asked by the pages.
 
-Like the index of the requests (`request_index.py`), it is named by the store's folder and the committed parts; an older one serves until
-the new one is there, unless rows were withdrawn since; after a build comes a pause of nine times its duration.
+Like the indexes (`indexes/store_index.py`), it is named by the store's folder and the committed parts; an older one serves until the new
+one is there, unless rows were withdrawn since; after a build comes a pause of nine times its duration.
 """
 
 from __future__ import annotations

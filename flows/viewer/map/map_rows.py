@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-_SPOKEN = """coalesce(TRY(array_to_string(list_transform(list_filter(json_extract(messages, '$[*]'),
-  lambda one: json_extract_string(one, '$.role') = 'user'), lambda one: json_extract_string(one, '$.content')), chr(10))), messages)"""
-"""What the user said. The JSON of a policy may hold half a surrogate pair, which DuckDB does not read: there it is the whole JSON."""
-_TOOLS = "coalesce(TRY(array_to_string(json_extract_string(messages, '$[*].tool_calls[*].function.name'), ' ')), '')"
+_JSON = "CASE WHEN json_valid(messages) THEN messages END"
+"""The messages, where DuckDB reads them: the JSON of a policy may hold half a surrogate pair, which it does not."""
+_SPOKEN = f"""coalesce(array_to_string(list_transform(list_filter(json_extract({_JSON}, '$[*]'),
+  lambda one: json_extract_string(one, '$.role') = 'user'), lambda one: json_extract_string(one, '$.content')), chr(10)), messages)"""
+_TOOLS = f"coalesce(array_to_string(json_extract_string({_JSON}, '$[*].tool_calls[*].function.name'), ' '), '')"
 _CONVERSATIONS = f"SELECT hash({{id}}) AS key, {{id}} AS id, {_SPOKEN} AS text, text || ' ' || {_TOOLS} AS said FROM {{table}}"
 _QUERY_KEY = "hash(run, query_id)"
 _OF_RELEASES = "SELECT DISTINCT i.release_id AS release, {key} AS key FROM release_items i {join}"

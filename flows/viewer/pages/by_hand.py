@@ -12,9 +12,9 @@ from starlette.concurrency import run_in_threadpool
 from filters.by_hand.hand_agreement import COMPARED, hand_agreement
 from flows.viewer.by_hand.hand_form import read_annotation, working_flow
 from flows.viewer.by_hand.write_access import NotAllowed, check_writes, read_form, write_access
-from flows.viewer.facets import count_facets
+from flows.viewer.indexes.conversation_index import FIRST_REQUEST
+from flows.viewer.indexes.facets import count_facets
 from flows.viewer.pages.point_map import find_inside
-from flows.viewer.pages.trajectories import FIRST_REQUEST
 from flows.viewer.rendering import MOST_ROWS, ROWS_A_PAGE, chosen_facets, error_page, item_url, page_links, render
 from flows.viewer.viewed_store import ViewedStore
 from storage.by_hand.hand_files import to_csv, to_jsonl

@@ -18,7 +18,7 @@ from flows.viewer.viewed_worlds import find_world, state_changes, why_not_called
 from storage.errors import BadInput
 from storage.explanations.conversation_text import match_plan, parse_messages
 from storage.explanations.explain import explain
-from storage.explanations.explain_conversation import FailedCheck, list_names, planned_calls
+from storage.explanations.explain_conversation import list_names, planned_calls
 from storage.records import CODE_TOOL, Task
 from storage.releases.node_ids import find_node
 from storage.report.sections import chat
@@ -52,7 +52,7 @@ def show_conversation(request: Request, id: str) -> HTMLResponse:
         messages=numbered_calls(chat(json.loads(row["messages"]))),
         plan=plan,
         status={one.made: one.what_happened for one in plan if one.made is not None},
-        checks=_checks(store, row),
+        checks=_named_checks(store, row),
         by_hand=hand_form(request, row["id"]),
         sections=[section for section in found.sections if section.title not in _SHOWN_ELSEWHERE],
     )
@@ -64,6 +64,14 @@ def show_tokens(request: Request, id: str, policy: str = "") -> HTMLResponse:
     store = _store(request)
     kind, row = read_conversation(store, id)
     return render(request, "tokens.html.j2", id=row["id"], kind=kind, shown=conversation_tokens(store, kind, row, policy))
+
+
+@router.get("/trajectories/{id}/checks")
+def show_checks(request: Request, id: str) -> HTMLResponse:
+    """The checks of a conversation, the failed ones with what was expected and found, by a replay."""
+    store = _store(request)
+    _, row = read_conversation(store, id)
+    return render(request, "checks.html.j2", id=row["id"], checks=_checks(store, row))
 
 
 @router.get("/trajectories/{id}/changes")
@@ -128,22 +136,30 @@ def numbered_calls(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]
     return shown
 
 
-def _checks(store: Store, row: Mapping[str, Any]) -> dict[str, Any]:
-    """The failed checks with what was expected and found, by a replay in the world, or why there is none; those that held."""
-    from synth.conversations.failed_checks import DEMANDS, failed_checks
+def _named_checks(store: Store, row: Mapping[str, Any]) -> dict[str, Any]:
+    """The checks that failed and those that held, with what they demand; `why`: empty."""
+    from synth.conversations.failed_checks import DEMANDS
 
     checks: dict[str, bool] = json.loads(row["checks"] or "{}")
-    failed, why = list[FailedCheck](), ""
-    if not all(checks.values()):
-        try:
-            find_replayed(store, row)
-            if any(call.function.name == CODE_TOOL for message in parse_messages(row["messages"]) for call in message.tool_calls):
-                raise BadInput("It ran programs, and the viewer runs none.")
-            failed = within_time(lambda _: list(failed_checks(store, row)))
-        except BadInput as refusal:
-            failed, why = list_names(store, row), str(refusal)
     held = [(name, DEMANDS.get(name.rpartition(".")[2], "")) for name, is_good in checks.items() if is_good]
-    return {"failed": failed, "held": held, "why": why}
+    failed = [] if all(checks.values()) else list_names(store, row)
+    return {"failed": failed, "held": held, "why": ""}
+
+
+def _checks(store: Store, row: Mapping[str, Any]) -> dict[str, Any]:
+    """As `_named_checks`, with what was expected and found, or in `why` why there is no replay."""
+    from synth.conversations.failed_checks import failed_checks
+
+    named = _named_checks(store, row)
+    if not named["failed"]:
+        return named
+    try:
+        find_replayed(store, row)
+        if any(call.function.name == CODE_TOOL for message in parse_messages(row["messages"]) for call in message.tool_calls):
+            raise BadInput("It ran programs, and the viewer runs none.")
+        return named | {"failed": within_time(lambda _: list(failed_checks(store, row)))}
+    except BadInput as refusal:
+        return named | {"why": str(refusal)}
 
 
 def _store(request: Request) -> Store:

@@ -14,12 +14,12 @@ from fastapi.responses import HTMLResponse, StreamingResponse
 from numpy.typing import NDArray
 
 from flows.viewer.by_hand.write_access import write_access
+from flows.viewer.indexes.conversation_index import FACETS as CONVERSATION_FACETS
+from flows.viewer.indexes.request_index import FACETS
 from flows.viewer.map.map_index import DIFFERENCE_CELLS, MOST_CORNERS, Area, Comparison, MapIndex
 from flows.viewer.map.map_points import CELLS, HIGH, LOW
 from flows.viewer.map.map_rows import KINDS
-from flows.viewer.pages import trajectories
 from flows.viewer.rendering import MOST_ROWS, ROWS_A_PAGE, page_links, render
-from flows.viewer.request_index import FACETS
 from flows.viewer.viewed_store import ViewedStore
 from storage.by_hand.hand_rows import MOST_ITEMS
 from storage.errors import BadInput
@@ -27,8 +27,8 @@ from storage.errors import BadInput
 _FIRST_BUILD_WAIT_S = 0.3
 _SEARCHED = {
     "requests": ("/requests?", {"verdict", *FACETS}),
-    "trajectories": ("/trajectories?of=trajectories&", {"accepted", *trajectories.FACETS}),
-    "rollouts": ("/trajectories?of=draws&", set(trajectories.DRAW_FACETS) - {"policy"}),
+    "trajectories": ("/trajectories?of=trajectories&", {"accepted", *CONVERSATION_FACETS["trajectories"]}),
+    "rollouts": ("/trajectories?of=draws&", set(CONVERSATION_FACETS["draws"]) - {"policy"}),
 }
 """Kind -> the page that searches it, and the columns by which that page can be narrowed."""
 

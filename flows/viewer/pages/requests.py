@@ -7,11 +7,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
-from flows.viewer.rendering import MOST_ROWS, ROWS_A_PAGE, chosen_facets, page_links, render
-from flows.viewer.request_index import FACETS, Search
+from flows.viewer.indexes.request_index import FACETS, Search
+from flows.viewer.rendering import FIRST_BUILD_WAIT_S, MOST_ROWS, ROWS_A_PAGE, building_page, chosen_facets, page_links, render
 from flows.viewer.viewed_store import ViewedStore
-
-_FIRST_BUILD_WAIT_S = 0.3
 
 router = APIRouter()
 
@@ -28,10 +26,8 @@ def search_requests(
     """confidence: the least, 0 to 1. part: only the rows and facets, for a search as one types."""
     viewed: ViewedStore = request.app.state.viewed
     index = viewed.index
-    if not index.refresh(_FIRST_BUILD_WAIT_S):
-        page = render(request, "index_building.html.j2", failure=index.failure)
-        page.status_code = 503 if part else 200
-        return page
+    if not index.refresh(FIRST_BUILD_WAIT_S):
+        return building_page(request, "Requests", "requests", index.failure, part=part)
     is_current = index.is_current()
     search = Search(text.strip(), verdict, chosen_facets(request, FACETS), _share(confidence))
     rows = index.rows(search, first=first, count=ROWS_A_PAGE + 1)

@@ -8,7 +8,7 @@ import polars as pl
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
-from flows.viewer.facets import count_facets
+from flows.viewer.indexes.facets import count_facets
 from flows.viewer.rendering import MOST_ROWS, ROWS_A_PAGE, chosen_facets, page_links, render
 from flows.viewer.task_list import list_tasks
 from flows.viewer.viewed_store import ViewedStore

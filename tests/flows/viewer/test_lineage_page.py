@@ -13,6 +13,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from flows.viewer.drawings.lineage_drawing import draw_lineage
+from flows.viewer.indexes.store_index import StoreIndex
 from flows.viewer.viewed_store import ViewedStore
 from flows.viewer.web_app import create_app
 from storage.store import Store
@@ -152,7 +153,7 @@ def test_lists_and_searches_show_withdrawn_rows_no_more_not_even_for_a_moment(
     assert viewed.index.refresh(20)
     assert "lamp" in app.get("/requests", params={"text": "lamp", "part": "true"}).text
     withdraw(sample.store)
-    monkeypatch.setattr(type(viewed.index), "_build", lambda *_: None)
+    monkeypatch.setattr(StoreIndex, "_build", lambda *_: None)
 
     for address in ("/requests", "/requests?text=lamp&part=true", "/tasks?part=true", "/trajectories?part=true", "/"):
         assert "Buy me lamp number 1" not in app.get(address).text

@@ -15,8 +15,8 @@ import duckdb
 import pytest
 from fastapi.testclient import TestClient
 
+from flows.viewer.indexes.request_index import RequestIndex
 from flows.viewer.rendering import link_ids
-from flows.viewer.request_index import RequestIndex
 from flows.viewer.view_server import open_listener
 from flows.viewer.viewed_store import ViewedStore
 from flows.viewer.web_app import create_app
@@ -59,6 +59,7 @@ def client(root: Path, token: str | None = None, address: str = "http://127.0.0.
     viewed = ViewedStore(root)
     with contextlib.suppress(BadInput):
         viewed.index.refresh(20)
+        viewed.conversations.refresh(20)
     return TestClient(create_app(viewed, token=token), base_url=address, raise_server_exceptions=False)
 
 

@@ -8,7 +8,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
-from flows.viewer.facets import count_facets
+from flows.viewer.indexes.facets import count_facets
 from flows.viewer.rendering import MOST_ROWS, ROWS_A_PAGE, chosen_facets, item_url, page_links, render
 from flows.viewer.tool_graph_drawing import draw_tools
 from flows.viewer.viewed_store import ViewedStore

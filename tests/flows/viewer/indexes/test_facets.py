@@ -6,7 +6,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.viewer.facets import MOST_VALUES, count_facets
+from flows.viewer.indexes.facets import MOST_VALUES, count_facets
 
 ROWS = st.lists(st.tuples(st.sampled_from(["a", "b", None]), st.sampled_from(["x", "y"])), max_size=30)
 

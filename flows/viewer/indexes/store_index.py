@@ -1,9 +1,9 @@
-"""An index of the raw rows of a store: one table of text, verdict and frame, so that a search of a million rows takes half a second.
+"""An index of rows of a store: tables that join what pages search, so that a search of a million rows takes a fraction of a second.
 
-The store's tables are Parquet parts whose rows meet by id; joining them takes seconds. The index is a DuckDB file in the user's cache
-folder, which other users cannot read, named by the store's folder and the committed parts. So a store is never written to, and a changed
-one has another index: it is built beside the old one, which goes on serving until the new one is there, unless rows were withdrawn since:
-then it is deleted at once. While a run commits part after part, nine tenths of the time are a pause.
+The store's tables are Parquet parts whose rows meet by id, and conversations are JSON; joining and reading them takes seconds. The index
+is a DuckDB file in the user's cache folder, which other users cannot read, named by the store's folder and the committed parts. So a store
+is never written to, and a changed one has another index: it is built beside the old one, which goes on serving until the new one is there,
+unless rows were withdrawn since: then it is deleted at once. While a run commits part after part, nine tenths of the time are a pause.
 """
 
 from __future__ import annotations
@@ -13,70 +13,38 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import polars as pl
 
-from flows.viewer.facets import Facet, count_facets
 from storage.duckdb_catalog import quote
 from storage.errors import BadInput
 from storage.store import Store
 
-VERSION = 2
 MEMORY_LIMIT = "512MB"
-FACETS = ("run", "step", "reason", "world", "leaf", "language")
-"""Columns that a search can be narrowed by."""
-VERDICTS = {"kept": "kept", "dropped": "NOT kept", "none": "kept IS NULL"}
 _RETRY_S = 30.0
 """After a build that failed."""
 _PAUSE_PER_BUILD = 9.0
 """Pause after a build, in durations of it."""
-_BUILD_SQL = """CREATE TABLE built.requests AS
-SELECT q.query_id, q.run, q.source, q.row, q.text, lower(q.text) AS lowered, q.language, q.occurrences, v.step, v.reason, v.kept,
-  v.duplicate_of, v.similarity, f.world, f.intent, f.leaf, f.quality, f.difficulty
-FROM queries q LEFT JOIN verdicts v USING (run, query_id) LEFT JOIN frames f USING (run, query_id) ORDER BY q.run, q.source, q.row"""
 
 
-@dataclass(frozen=True)
-class Search:
-    """What is looked for. text: a part of the text, in any case; verdict: a key of `VERDICTS`, or empty; chosen: facet -> value;
-    least_quality: of the frame, 0 to 1, or None."""
+class StoreIndex:
+    """An index of one store. Safe to share between threads. failure: why the last build failed, or None.
 
-    text: str = ""
-    verdict: str = ""
-    chosen: Mapping[str, str] = field(default_factory=dict)
-    least_quality: float | None = None
-
-    def where(self, *, with_facets: bool) -> tuple[str, list[Any]]:
-        """The condition, and its parameters."""
-        conditions, values = [VERDICTS.get(self.verdict, "true")], list[Any]()
-        if self.text:
-            conditions.append("contains(lowered, lower(?))")
-            values.append(self.text)
-        if self.least_quality is not None:
-            conditions.append("quality >= ?")
-            values.append(self.least_quality)
-        if with_facets:
-            conditions += [f'"{column}" = ?' for column in self.chosen]
-            values += self.chosen.values()
-        return " AND ".join(conditions), values
-
-
-class RequestIndex:
-    """The index of one store. Safe to share between threads.
-
-    failure: why the last build failed, or None.
+    Args:
+        kind: of the rows, in names of files.
+        tables: those that the index is made from.
+        build_sql: creates its tables in the database `built`.
     """
 
-    def __init__(self, store: Store, folder: Path | None = None) -> None:
-        self._store = store
+    def __init__(self, store: Store, kind: str, tables: Sequence[str], build_sql: str, folder: Path | None = None) -> None:
+        self._store, self._tables, self._build_sql = store, (*tables, "withdrawn"), build_sql
         self._folder = folder or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace" / "view"
-        self._prefix = hashlib.sha256(str(store.root.resolve()).encode()).hexdigest()[:16]
+        self._prefix = f"{kind}-{hashlib.sha256(str(store.root.resolve()).encode()).hexdigest()[:16]}"
         self._mutex = threading.Lock()
         self._open: tuple[str, duckdb.DuckDBPyConnection] | None = None
         self._builder: threading.Thread | None = None
@@ -106,20 +74,12 @@ class RequestIndex:
         """Whether the index has all that is committed."""
         return self._is(self._name())
 
-    def rows(self, search: Search, *, first: int, count: int) -> list[dict[str, Any]]:
-        """Rows in the order of their sources."""
-        where, values = search.where(with_facets=True)
-        found = self._query(f"SELECT * EXCLUDE lowered FROM requests WHERE {where} LIMIT ? OFFSET ?", [*values, count, first])
-        return found.to_dicts()
+    def query(self, sql: str, values: Sequence[Any]) -> pl.DataFrame:
+        """Rows of the index. Call `refresh` first.
 
-    def counts(self, search: Search) -> tuple[int, dict[str, Facet]]:
-        """The number of rows that fit, and the facets."""
-        where, values = search.where(with_facets=False)
-        columns = ", ".join(f'"{column}"' for column in FACETS)
-        cube = self._query(f"SELECT {columns}, count(*) AS n FROM requests WHERE {where} GROUP BY ALL", values)
-        return count_facets(cube, FACETS, search.chosen)
-
-    def _query(self, sql: str, values: Sequence[Any]) -> pl.DataFrame:
+        Raises:
+            BadInput: rows were withdrawn meanwhile, and the index without them is not there yet.
+        """
         with self._mutex:
             if self._open is None:
                 raise BadInput("some rows were withdrawn, and the index is made anew without them; reload the page")
@@ -145,10 +105,9 @@ class RequestIndex:
             self._tombstones = tombstones
 
     def _name(self) -> str:
-        parts = self._store.query(
-            "SELECT part_id FROM parts WHERE table_name IN ('queries', 'verdicts', 'frames', 'withdrawn') ORDER BY part_id"
-        )
-        digest = hashlib.sha256("\n".join([str(VERSION), *parts["part_id"]]).encode()).hexdigest()
+        tables = ", ".join(f"'{table}'" for table in self._tables)
+        parts = self._store.query(f"SELECT part_id FROM parts WHERE table_name IN ({tables}) ORDER BY part_id")
+        digest = hashlib.sha256("\n".join([self._build_sql, *parts["part_id"]]).encode()).hexdigest()
         return f"{self._prefix}-{digest[:16]}.duckdb"
 
     def _attach(self, name: str) -> None:
@@ -169,7 +128,7 @@ class RequestIndex:
             try:
                 connection.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
                 connection.execute(f"ATTACH '{quote(draft)}' AS built")
-                connection.execute(_BUILD_SQL)
+                connection.execute(self._build_sql)
                 connection.execute("DETACH built")
             finally:
                 connection.close()
