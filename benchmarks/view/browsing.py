@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 _KEPT = ROOT / ".cache" / "bench" / "view"
 _SEEN = _KEPT / "seen.json"
 _START_S, _INDEX_S = 30.0, 300.0
-BROWSER_FLAGS = ("--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--ignore-gpu-blocklist")
-"""WebGL by software where there is no GPU. Without its sandbox, because root may run the benchmark."""
+BROWSER_FLAGS = ("--no-sandbox",)
+"""Without its sandbox, because root may run the benchmark; everything else is as Chromium decides for the machine."""
 
 _WATCH = """
 window.__injected = 0;
@@ -94,13 +94,14 @@ def _address(process: subprocess.Popen[str]) -> str:
 
 
 def _wait_for_index(address: str) -> None:
+    """Until both lists show all that is committed."""
     deadline = time.monotonic() + _INDEX_S
     while time.monotonic() < deadline:
-        page = httpx.get(f"{address}/requests", timeout=_INDEX_S)
-        if page.status_code == 200 and "http-equiv" not in page.text and "not shown yet" not in page.text:
+        pages = [httpx.get(f"{address}/{path}", timeout=_INDEX_S) for path in ("requests", "trajectories")]
+        if all(page.status_code == 200 and "http-equiv" not in page.text and "not shown yet" not in page.text for page in pages):
             return
         time.sleep(0.25)
-    fail(f"headrace view has no index of the requests after {_INDEX_S:.0f} seconds")
+    fail(f"headrace view has no index after {_INDEX_S:.0f} seconds")
 
 
 def _sample(server: Server, done: threading.Event) -> None:

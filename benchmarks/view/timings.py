@@ -3,8 +3,8 @@
 first_page_ms: from the start of the navigation to the overview, in a browser that has nothing cached, to its largest text or picture on the
 screen. first_page_drawn_ms: until its charts are drawn too.
 filter_ms: from the choice of a value of a filter to the rows that fit on the screen, over all filters of the lists of requests and of
-conversations; the 120 ms that the page waits for further typing are in it.
-search_ms: from the last key pressed to the rows that fit on the screen, the same 120 ms included. Words of the rows, frequent and rare, and
+conversations; the 180 ms that the page waits for further typing are in it.
+search_ms: from the last key pressed to the rows that fit on the screen, the same 180 ms included. Words of the rows, frequent and rare, and
 some that no row has.
 trajectory_ms: from the start of a navigation to a conversation to its largest text on the screen: conversations and rollouts spread evenly
 over the store, and the longest ones.

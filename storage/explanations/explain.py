@@ -22,7 +22,7 @@ from storage.explanations.funnel_reasons import reason_in_words
 from storage.explanations.store_rows import Details, Facts, difficulty_text, policy_name, row_of, rows_of, with_reason
 from storage.releases.lineage import lines_by_kind, shorten
 from storage.releases.lineage_graph import ORDER, origins, uses
-from storage.releases.node_ids import find_node
+from storage.releases.node_ids import Node, find_node
 from storage.releases.text_layout import Section, cut, is_cut, layout_rows, layout_sections
 from storage.store import Store
 from storage.tombstones.withdrawn_rows import tombstone_of
@@ -43,11 +43,13 @@ class Explanation:
         return "\n".join(lines if not any(map(is_cut, texts)) else [*lines, "", "`--full` shows long texts whole."])
 
 
-def explain(store: Store, name: str, *, full: bool = False, diagnose: Diagnose = list_names, with_lineage: bool = True) -> Explanation:
+def explain(
+    store: Store, name: str | Node, *, full: bool = False, diagnose: Diagnose = list_names, with_lineage: bool = True
+) -> Explanation:
     """What a node is, its origin, verdict, difficulty, region and splits, and the policies trained on it.
 
     Args:
-        name: an id, a unique beginning of one, or a name that tables print.
+        name: an id, a unique beginning of one, or a name that tables print; or the node, where it is known.
         full: long texts are not cut.
         with_lineage: what it was made from and went into, and who trained on it, which take most of the time.
         diagnose: says of each failed check what was expected and what was there; without it the checks are only named.
@@ -55,7 +57,7 @@ def explain(store: Store, name: str, *, full: bool = False, diagnose: Diagnose =
     Raises:
         BadInput: the store does not have this id; the message names the nearest ids and the kinds that there are.
     """
-    kind, node = find_node(store, name)
+    kind, node = name if isinstance(name, Node) else find_node(store, name)
     buried = tombstone_of(store, node)
     details = Details([("withdrawn", str(buried[1]))]) if buried else _explain(store, kind, node, full, diagnose)
     if with_lineage:

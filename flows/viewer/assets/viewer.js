@@ -22,7 +22,7 @@ for (const form of document.querySelectorAll("form[data-live]")) {
     if (focused && !form.contains(document.activeElement)) form.elements[focused]?.focus();
     history.replaceState(null, "", address);
   };
-  form.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(send, 120); });
+  form.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(send, 180); });
   form.addEventListener("submit", (event) => { event.preventDefault(); send(); });
 }
 // Parts that are fetched when they are needed: an element with data-load when it is seen, or (data-when="opened") when its link is followed.
@@ -40,8 +40,13 @@ const load = async (place) => {
   if (part) put(place, part);
   place.dataset.loaded = "true";
 };
+const WAIT_MS = 300; // a reader who goes on at once needs none of it
 const seen = new IntersectionObserver((entries) => {
-  for (const entry of entries) if (entry.isIntersecting) { seen.unobserve(entry.target); load(entry.target); }
+  for (const { isIntersecting, target } of entries) {
+    if (!isIntersecting) continue;
+    seen.unobserve(target);
+    if (target.dataset.when === "seen") load(target); else setTimeout(load, WAIT_MS, target);
+  }
 });
 for (const place of document.querySelectorAll("[data-load]")) {
   if (place.dataset.when !== "opened") seen.observe(place);

@@ -56,11 +56,8 @@ class ConversationSearch:
     chosen: Mapping[str, str]
 
     def where(self, *, with_facets: bool) -> tuple[str, list[Any]]:
-        """The condition, and its parameters."""
+        """What must hold beside the text, and its parameters."""
         conditions, values = [_ACCEPTED.get(self.accepted, "true") if self.of == "trajectories" else "true"], list[Any]()
-        if self.text:
-            conditions.append("contains(lowered, lower(?))")
-            values.append(self.text)
         if with_facets:
             conditions += [f'"{column}" = ?' for column in self.chosen]
             values += self.chosen.values()
@@ -73,18 +70,12 @@ class ConversationIndex(StoreIndex):
     def __init__(self, store: Store, folder: Path | None = None) -> None:
         super().__init__(store, "conversations", ("trajectories", "rollouts", "tasks", "tags", "stages", "policies"), _BUILD_SQL, folder)
 
-    def rows(self, search: ConversationSearch, *, first: int, count: int) -> list[dict[str, Any]]:
-        """Trajectories by falling complexity; draws by policy, purpose and task."""
-        where, values = search.where(with_facets=True)
-        sql = f"SELECT * EXCLUDE lowered FROM {_table(search.of)} WHERE {where} LIMIT ? OFFSET ?"
-        return self.query(sql, [*values, count, first]).to_dicts()
-
-    def counts(self, search: ConversationSearch) -> tuple[int, dict[str, Facet]]:
-        """The number of conversations that fit, and the facets."""
-        where, values = search.where(with_facets=False)
-        columns = ", ".join(f'"{column}"' for column in FACETS[search.of])
-        cube = self.query(f"SELECT {columns}, count(*) AS n FROM {_table(search.of)} WHERE {where} GROUP BY ALL", values)
-        return count_facets(cube, FACETS[search.of], search.chosen)
+    def find(self, search: ConversationSearch, *, first: int, count: int) -> tuple[list[dict[str, Any]], int, dict[str, Facet]]:
+        """Trajectories by falling complexity, or draws by policy, purpose and task; the number of all that fit, and the facets."""
+        listed, counted, table = search.where(with_facets=True), search.where(with_facets=False), _table(search.of)
+        filtered = ("accepted",) if table == "trajectories" else ()
+        rows, cube = self.search(table, search.text, listed, counted, FACETS[table], filtered, first=first, count=count)
+        return rows, *count_facets(cube, FACETS[table], search.chosen)
 
 
 def _table(of: str) -> str:

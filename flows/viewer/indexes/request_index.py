@@ -31,11 +31,8 @@ class Search:
     least_quality: float | None = None
 
     def where(self, *, with_facets: bool) -> tuple[str, list[Any]]:
-        """The condition, and its parameters."""
+        """What must hold beside the text, and its parameters."""
         conditions, values = [VERDICTS.get(self.verdict, "true")], list[Any]()
-        if self.text:
-            conditions.append("contains(lowered, lower(?))")
-            values.append(self.text)
         if self.least_quality is not None:
             conditions.append("quality >= ?")
             values.append(self.least_quality)
@@ -51,15 +48,8 @@ class RequestIndex(StoreIndex):
     def __init__(self, store: Store, folder: Path | None = None) -> None:
         super().__init__(store, "requests", ("queries", "verdicts", "frames"), _BUILD_SQL, folder)
 
-    def rows(self, search: Search, *, first: int, count: int) -> list[dict[str, Any]]:
-        """Rows in the order of their sources."""
-        where, values = search.where(with_facets=True)
-        found = self.query(f"SELECT * EXCLUDE lowered FROM requests WHERE {where} LIMIT ? OFFSET ?", [*values, count, first])
-        return found.to_dicts()
-
-    def counts(self, search: Search) -> tuple[int, dict[str, Facet]]:
-        """The number of rows that fit, and the facets."""
-        where, values = search.where(with_facets=False)
-        columns = ", ".join(f'"{column}"' for column in FACETS)
-        cube = self.query(f"SELECT {columns}, count(*) AS n FROM requests WHERE {where} GROUP BY ALL", values)
-        return count_facets(cube, FACETS, search.chosen)
+    def find(self, search: Search, *, first: int, count: int) -> tuple[list[dict[str, Any]], int, dict[str, Facet]]:
+        """Rows in the order of their sources, the number of all that fit, and the facets."""
+        listed, counted = search.where(with_facets=True), search.where(with_facets=False)
+        rows, cube = self.search("requests", search.text, listed, counted, FACETS, ("kept", "quality"), first=first, count=count)
+        return rows, *count_facets(cube, FACETS, search.chosen)

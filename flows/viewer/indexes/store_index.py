@@ -32,6 +32,12 @@ _PAUSE_PER_BUILD = 9.0
 """Pause after a build, in durations of it."""
 
 
+Condition = tuple[str, Sequence[Any]]
+"""SQL, and its parameters."""
+Found = tuple[list[dict[str, Any]], pl.DataFrame]
+"""The rows that are listed; and rows by every combination of values of some columns, with n, their number."""
+
+
 class StoreIndex:
     """An index of one store. Safe to share between threads. failure: why the last build failed, or None.
 
@@ -50,6 +56,7 @@ class StoreIndex:
         self._builder: threading.Thread | None = None
         self._not_before = 0.0
         self._tombstones: list[str] | None = None
+        self._name = ""
         self.failure: str | None = None
 
     def refresh(self, wait_s: float = 0.0) -> bool:
@@ -57,8 +64,7 @@ class StoreIndex:
 
         wait_s: to wait for the first one.
         """
-        self._drop_withdrawn()
-        wanted = self._name()
+        wanted = self._wanted()
         with self._mutex:
             if (self._open is None or self._open[0] != wanted) and (self._folder / wanted).exists():
                 self._attach(wanted)
@@ -71,22 +77,49 @@ class StoreIndex:
         return self._open is not None
 
     def is_current(self) -> bool:
-        """Whether the index has all that is committed."""
-        return self._is(self._name())
+        """Whether the index has all that was committed at the last `refresh`."""
+        return self._is(self._name)
 
-    def query(self, sql: str, values: Sequence[Any]) -> pl.DataFrame:
-        """Rows of the index. Call `refresh` first.
+    def search(
+        self,
+        table: str,
+        text: str,
+        listed: Condition,
+        counted: Condition,
+        columns: Sequence[str],
+        filtered: Sequence[str],
+        *,
+        first: int,
+        count: int,
+    ) -> Found:
+        """Rows of a table whose `lowered` has a text, from one look at all texts. Call `refresh` first.
+
+        Args:
+            listed, counted: what else must hold of the rows that are listed, and of those that are counted.
+            columns: by which rows are counted. filtered: others that `listed` and `counted` use.
+            first, count: of the rows that are listed, in the order of the table.
 
         Raises:
             BadInput: rows were withdrawn meanwhile, and the index without them is not there yet.
         """
+        cursor = self._cursor()
+        names, hits = ", ".join(f'"{column}"' for column in columns), table
+        (where, values), (counted_where, counted_values) = listed, counted
+        which = f"{where} LIMIT ? OFFSET ?"
+        if text:
+            used = ", ".join(f'"{column}"' for column in (*columns, *filtered))
+            condition = "contains(lowered, lower(?))"
+            cursor.execute(f"CREATE TEMP TABLE hits AS SELECT rowid AS place, {used} FROM {table} WHERE {condition}", [text])
+            hits, which = "hits", f"rowid IN (SELECT place FROM hits WHERE {where} ORDER BY place LIMIT ? OFFSET ?) ORDER BY rowid"
+        rows = _frame(cursor, f"SELECT * EXCLUDE lowered FROM {table} WHERE {which}", [*values, count, first])
+        cube = _frame(cursor, f"SELECT {names}, count(*) AS n FROM {hits} WHERE {counted_where} GROUP BY ALL", counted_values)
+        return rows.to_dicts(), cube
+
+    def _cursor(self) -> duckdb.DuckDBPyConnection:
         with self._mutex:
             if self._open is None:
                 raise BadInput("some rows were withdrawn, and the index is made anew without them; reload the page")
-            cursor = self._open[1].cursor()
-        found = pl.from_arrow(cursor.sql(sql, params=list(values)).to_arrow_table())
-        assert isinstance(found, pl.DataFrame)
-        return found
+            return self._open[1].cursor()
 
     def _is(self, name: str) -> bool:
         return self._open is not None and self._open[0] == name
@@ -94,21 +127,19 @@ class StoreIndex:
     def _is_building(self) -> bool:
         return self._builder is not None and self._builder.is_alive()
 
-    def _drop_withdrawn(self) -> None:
-        """Forgets the index if rows were withdrawn since it was built."""
-        tombstones = self._store.query("SELECT part_id FROM parts WHERE table_name = 'withdrawn' ORDER BY part_id")["part_id"].to_list()
+    def _wanted(self) -> str:
+        """The name of the index of what is committed now. Forgets the one that is open if rows were withdrawn since it was built."""
+        tables = ", ".join(f"'{table}'" for table in self._tables)
+        parts = self._store.query(f"SELECT table_name, part_id FROM parts WHERE table_name IN ({tables}) ORDER BY part_id")
+        tombstones = parts.filter(table_name="withdrawn")["part_id"].to_list()
+        digest = hashlib.sha256("\n".join([self._build_sql, *parts["part_id"]]).encode()).hexdigest()
         with self._mutex:
             if self._tombstones is not None and tombstones != self._tombstones:
                 self._open, self._not_before = None, 0.0
                 for index in self._folder.glob(f"{self._prefix}-*.duckdb"):
                     index.unlink(missing_ok=True)
-            self._tombstones = tombstones
-
-    def _name(self) -> str:
-        tables = ", ".join(f"'{table}'" for table in self._tables)
-        parts = self._store.query(f"SELECT part_id FROM parts WHERE table_name IN ({tables}) ORDER BY part_id")
-        digest = hashlib.sha256("\n".join([self._build_sql, *parts["part_id"]]).encode()).hexdigest()
-        return f"{self._prefix}-{digest[:16]}.duckdb"
+            self._tombstones, self._name = tombstones, f"{self._prefix}-{digest[:16]}.duckdb"
+            return self._name
 
     def _attach(self, name: str) -> None:
         """Call with the mutex held. An older index serves those who read it, and is deleted."""
@@ -143,3 +174,9 @@ class StoreIndex:
         finally:
             with suppress(OSError):
                 draft.unlink(missing_ok=True)
+
+
+def _frame(cursor: duckdb.DuckDBPyConnection, sql: str, values: Sequence[Any]) -> pl.DataFrame:
+    found = pl.from_arrow(cursor.sql(sql, params=list(values)).to_arrow_table())
+    assert isinstance(found, pl.DataFrame)
+    return found

@@ -20,7 +20,7 @@ from storage.explanations.conversation_text import match_plan, parse_messages
 from storage.explanations.explain import explain
 from storage.explanations.explain_conversation import list_names, planned_calls
 from storage.records import CODE_TOOL, Task
-from storage.releases.node_ids import find_node
+from storage.releases.node_ids import Node, find_node
 from storage.report.sections import chat
 from storage.store import Store
 
@@ -41,7 +41,7 @@ router = APIRouter()
 def show_conversation(request: Request, id: str) -> HTMLResponse:
     store = _store(request)
     kind, row = read_conversation(store, id)
-    found = explain(store, row["id"], full=True, with_lineage=False)
+    found = explain(store, Node(kind, row["id"]), full=True, with_lineage=False)
     messages = parse_messages(row["messages"])
     plan = match_plan(planned_calls(store, row), messages)
     return render(

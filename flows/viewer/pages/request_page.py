@@ -14,7 +14,7 @@ from flows.viewer.rendering import render
 from flows.viewer.viewed_store import ViewedStore
 from storage.errors import BadInput
 from storage.explanations.explain import explain
-from storage.releases.node_ids import find_node
+from storage.releases.node_ids import Node, find_node
 from storage.store import Store
 
 _REPEATS = 20
@@ -55,7 +55,7 @@ def show_repeats(request: Request, id: str) -> HTMLResponse:
 @router.get("/requests/{id:path}")
 def show_request(request: Request, id: str) -> HTMLResponse:
     store = _store(request)
-    found = explain(store, _query_id(store, id), full=True, with_lineage=False)
+    found = explain(store, Node("query", _query_id(store, id)), full=True, with_lineage=False)
     row = store.query("SELECT text, language FROM queries WHERE query_id = ? ORDER BY run LIMIT 1", [found.id]).row(0, named=True)
     frame = store.query(_FRAME_SQL, [found.id]).to_dicts()
     return render(

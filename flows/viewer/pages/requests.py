@@ -30,8 +30,7 @@ def search_requests(
         return building_page(request, "Requests", "requests", index.failure, part=part)
     is_current = index.is_current()
     search = Search(text.strip(), verdict, chosen_facets(request, FACETS), _share(confidence))
-    rows = index.rows(search, first=first, count=ROWS_A_PAGE + 1)
-    count, facets = index.counts(search)
+    rows, count, facets = index.find(search, first=first, count=ROWS_A_PAGE + 1)
     return render(
         request,
         "request_rows.html.j2" if part else "requests.html.j2",

@@ -34,8 +34,7 @@ def search_trajectories(
         return building_page(request, "Trajectories", "conversations", index.failure, part=part)
     is_current = index.is_current()
     search = ConversationSearch(of, text.strip(), accepted, chosen_facets(request, FACETS[of]))
-    rows = index.rows(search, first=first, count=ROWS_A_PAGE + 1)
-    count, facets = index.counts(search)
+    rows, count, facets = index.find(search, first=first, count=ROWS_A_PAGE + 1)
     return render(
         request,
         "trajectory_rows.html.j2" if part else "trajectories.html.j2",

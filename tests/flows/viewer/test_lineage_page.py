@@ -166,9 +166,9 @@ def test_an_index_that_was_begun_before_a_withdrawal_is_thrown_away(viewed: View
     assert index.refresh(20)
     begun_with = list(index._tombstones or [])
     withdraw(sample.store)
-    index._drop_withdrawn()
+    index._wanted()
 
-    index._build(index._name(), begun_with)
+    index._build(index._name, begun_with)
 
     assert index._open is None
     assert index.refresh(20)

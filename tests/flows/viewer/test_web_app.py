@@ -102,7 +102,7 @@ def test_a_commit_is_searched_once_it_is_indexed(store: Store) -> None:
 
 def test_rows_are_shown_while_every_look_finds_another_commit(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Given a store that is committed to more often than its index is built, then a built index is searched all the same."""
-    monkeypatch.setattr(RequestIndex, "_name", lambda index: f"{index._prefix}-{time.monotonic_ns():016x}.duckdb")
+    monkeypatch.setattr(RequestIndex, "_wanted", lambda index: f"{index._prefix}-{time.monotonic_ns():016x}.duckdb")
     app = client(store.root)
 
     assert "1 to 4 of 4" in app.get("/requests", params={"text": "lamp"}).text
@@ -190,7 +190,7 @@ def test_an_address_that_does_not_fit_is_said_in_words(store: Store, query: str)
 
 def test_a_page_that_fails_is_guarded_too(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     app = client(store.root)
-    monkeypatch.setattr(RequestIndex, "rows", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(RequestIndex, "find", lambda *_, **__: 1 / 0)
 
     page = app.get("/requests")
 

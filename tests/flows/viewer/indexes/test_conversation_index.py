@@ -44,7 +44,7 @@ def index(tmp_path: Path) -> ConversationIndex:
 
 
 def found(index: ConversationIndex, of: str, text: str, **chosen: str) -> list[str]:
-    rows = index.rows(ConversationSearch(of, text, "", chosen), first=0, count=10)
+    rows, _, _ = index.find(ConversationSearch(of, text, "", chosen), first=0, count=10)
     return [row["id"] for row in rows]
 
 
@@ -56,7 +56,7 @@ def test_a_text_is_found_in_any_case_and_half_a_surrogate_pair_hides_nothing(ind
 
 def test_draws_are_narrowed_by_whose_fault_a_failure_was(index: ConversationIndex) -> None:
     assert found(index, "draws", "", fault="a tool's") == ["rollout-1"]
-    count, facets = index.counts(ConversationSearch("draws", "", "", {}))
+    _, count, facets = index.find(ConversationSearch("draws", "", "", {}), first=0, count=10)
     assert count == 2
     assert facets["fault"].values == [("a tool's", 1)]
 
