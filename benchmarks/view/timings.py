@@ -54,7 +54,7 @@ _CLOCK = """() => {
   window.__begun = window.__painted = 0;
   const begin = (event) => { window.__begun = event.timeStamp; window.__painted = 0; };
   addEventListener("keydown", begin, true);
-  addEventListener("input", (event) => { if (event.target.matches("select")) begin(event); }, true);
+  addEventListener("input", begin, true);  // a Chinese text comes without a key
   const form = document.querySelector("form[data-live]");
   new MutationObserver(() => requestAnimationFrame(() => {
     const channel = new MessageChannel();

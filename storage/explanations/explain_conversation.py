@@ -170,29 +170,31 @@ def _in_splits(store: Store, node: str) -> Facts:
 
 def explain_trajectory(store: Store, node: str, full: bool, diagnose: Diagnose) -> Details:
     row = row_of(store, "SELECT * FROM trajectories WHERE trajectory_id = ?", node) or {}
+    return _with_conversation(store, Details(trajectory_facts(store, row)), row, full, diagnose)
+
+
+def trajectory_facts(store: Store, row: Mapping[str, Any]) -> Facts:
+    """row: of `trajectories`."""
     tokens = f"{row['prompt_tokens'] or 0} + {row['completion_tokens'] or 0} tokens"
     verdict = "accepted" if row["accepted"] else with_reason("not accepted", STATUSES.get(row["reason"] or "", row["reason"]))
     about = f"task {row['task_id']}" if row["task_id"] else f"blueprint {row['blueprint_id']}"
     about = about if row["task_id"] or row["blueprint_id"] else "no task"
-    details = Details(
-        [
-            ("about", f"{about} ({row['domain']}, {row['language']}, world {world_text(row)})"),
-            ("made by", f"{row['teacher']}, {tokens}, {row['cost_usd'] or 0:.4f} USD"),
-            ("outcome", outcome_text(row)),
-            ("verdict", verdict),
-            ("mode", f"{mode_in_words(row['mode_coarse'])}\n{row['mode_fine']}" if row["mode_coarse"] else ""),
-            (
-                "complexity",
-                f"{row['complexity']:.2f}" + (f" ({row['complexity_band']})" if row["complexity_band"] else "")
-                if row["complexity"] is not None
-                else "",
-            ),
-            ("tools used", ", ".join(row["tools_used"] or [])),
-            *_provenance(store, node),
-            *_in_splits(store, node),
-        ]
-    )
-    return _with_conversation(store, details, row, full, diagnose)
+    return [
+        ("about", f"{about} ({row['domain']}, {row['language']}, world {world_text(row)})"),
+        ("made by", f"{row['teacher']}, {tokens}, {row['cost_usd'] or 0:.4f} USD"),
+        ("outcome", outcome_text(row)),
+        ("verdict", verdict),
+        ("mode", f"{mode_in_words(row['mode_coarse'])}\n{row['mode_fine']}" if row["mode_coarse"] else ""),
+        (
+            "complexity",
+            f"{row['complexity']:.2f}" + (f" ({row['complexity_band']})" if row["complexity_band"] else "")
+            if row["complexity"] is not None
+            else "",
+        ),
+        ("tools used", ", ".join(row["tools_used"] or [])),
+        *_provenance(store, row["trajectory_id"]),
+        *_in_splits(store, row["trajectory_id"]),
+    ]
 
 
 def _provenance(store: Store, node: str) -> Facts:
@@ -210,15 +212,17 @@ def _provenance(store: Store, node: str) -> Facts:
 
 def explain_rollout(store: Store, node: str, full: bool, diagnose: Diagnose) -> Details:
     row = row_of(store, "SELECT * EXCLUDE (turns) FROM rollouts WHERE rollout_id = ?", node) or {}
-    details = Details(
-        [
-            ("about", f"task {row['task_id']}, draw {row['draw']}, for {row['purpose']}"),
-            ("made by", policy_name(store, row["policy_id"])),
-            ("outcome", outcome_text(row) + (f"; {row['failure']}" if row["failure"] else "")),
-            *_in_splits(store, node),
-        ]
-    )
-    return _with_conversation(store, details, row, full, diagnose)
+    return _with_conversation(store, Details(rollout_facts(store, row)), row, full, diagnose)
+
+
+def rollout_facts(store: Store, row: Mapping[str, Any]) -> Facts:
+    """row: of `rollouts`."""
+    return [
+        ("about", f"task {row['task_id']}, draw {row['draw']}, for {row['purpose']}"),
+        ("made by", policy_name(store, row["policy_id"])),
+        ("outcome", outcome_text(row) + (f"; {row['failure']}" if row["failure"] else "")),
+        *_in_splits(store, row["rollout_id"]),
+    ]
 
 
 def _with_conversation(store: Store, details: Details, row: Mapping[str, Any], full: bool, diagnose: Diagnose) -> Details:

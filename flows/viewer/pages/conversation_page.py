@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
@@ -17,10 +18,9 @@ from flows.viewer.viewed_store import ViewedStore
 from flows.viewer.viewed_worlds import find_world, state_changes, why_not_called, within_time
 from storage.errors import BadInput
 from storage.explanations.conversation_text import match_plan, parse_messages
-from storage.explanations.explain import explain
-from storage.explanations.explain_conversation import list_names, planned_calls
+from storage.explanations.explain_conversation import list_names, planned_calls, rollout_facts, trajectory_facts
 from storage.records import CODE_TOOL, Task
-from storage.releases.node_ids import Node, find_node
+from storage.releases.node_ids import find_node
 from storage.report.sections import chat
 from storage.store import Store
 
@@ -30,9 +30,11 @@ if TYPE_CHECKING:
 
 ALL_TURNS = 10_000
 
-_TABLES = {"trajectory": ("trajectories", "trajectory_id", ""), "rollout": ("rollouts", "rollout_id", "EXCLUDE (turns)")}
-"""Kind -> table, key, and columns that are left out."""
-_SHOWN_ELSEWHERE = ("conversation", "plan, and what happened", "failed checks: expected, and found")
+_TABLES = {
+    "trajectory": ("trajectories", "trajectory_id", "", trajectory_facts),
+    "rollout": ("rollouts", "rollout_id", "EXCLUDE (turns)", rollout_facts),
+}
+"""Kind -> table, key, columns that are left out, and what is said of a row."""
 
 router = APIRouter()
 
@@ -41,20 +43,17 @@ router = APIRouter()
 def show_conversation(request: Request, id: str) -> HTMLResponse:
     store = _store(request)
     kind, row = read_conversation(store, id)
-    found = explain(store, Node(kind, row["id"]), full=True, with_lineage=False)
     messages = parse_messages(row["messages"])
     plan = match_plan(planned_calls(store, row), messages)
     return render(
         request,
         "conversation.html.j2",
-        item=found,
-        kind=kind,
+        item={"id": row["id"], "kind": kind, "facts": [(label, text) for label, text in _TABLES[kind][3](store, row) if text]},
         messages=numbered_calls(chat(json.loads(row["messages"]))),
         plan=plan,
         status={one.made: one.what_happened for one in plan if one.made is not None},
         checks=_named_checks(store, row),
         by_hand=hand_form(request, row["id"]),
-        sections=[section for section in found.sections if section.title not in _SHOWN_ELSEWHERE],
     )
 
 
@@ -116,12 +115,19 @@ def read_conversation(store: Store, id: str) -> tuple[str, dict[str, Any]]:
     Raises:
         BadInput: the store has no such conversation.
     """
-    kind, node = find_node(store, id)
-    if kind not in _TABLES:
-        raise BadInput(f"{node} is a {kind}, and no conversation")
-    table, key, left_out = _TABLES[kind]
-    row = store.query(f"SELECT * {left_out} FROM {table} WHERE {key} = ? LIMIT 1", [node]).row(0, named=True)
-    return kind, row | {"id": node}
+    kind, node = id.partition("-")[0], id
+    rows = _rows(store, kind, id) if kind in _TABLES else pl.DataFrame()
+    if rows.is_empty():
+        kind, node = find_node(store, id)
+        if kind not in _TABLES:
+            raise BadInput(f"{node} is a {kind}, and no conversation")
+        rows = _rows(store, kind, node)
+    return kind, rows.row(0, named=True) | {"id": node}
+
+
+def _rows(store: Store, kind: str, id: str) -> pl.DataFrame:
+    table, key, left_out, _ = _TABLES[kind]
+    return store.query(f"SELECT * {left_out} FROM {table} WHERE {key} = ? LIMIT 1", [id])
 
 
 def numbered_calls(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
