@@ -21,6 +21,8 @@ _MOST = 60
 _DEPTH = 3
 _FIXED = ("compare", "overview", "map", "by-hand")
 """Folders whose pages have names, and no ids."""
+_NO_PAGES = r"^/map/ids$|^/by-hand/download\.|/text$"
+"""Paths of what is downloaded or is plain text."""
 _PASSED_OVER = ("first", "token")
 """Parameters whose values make no other kind of page."""
 
@@ -73,7 +75,8 @@ def links_of(page: str, url: str) -> list[str]:
     parser = _Links()
     parser.feed(page)
     local = (urlsplit(urljoin(url, link)) for link in parser.links)
-    return list(dict.fromkeys(one._replace(fragment="").geturl() for one in local if not one.netloc and one.path.startswith("/")))
+    pages = (one for one in local if not one.netloc and one.path.startswith("/") and not re.search(_NO_PAGES, one.path))
+    return list(dict.fromkeys(one._replace(fragment="").geturl() for one in pages))
 
 
 class _Links(HTMLParser):

@@ -19,6 +19,7 @@ import pytest
 from typer.main import get_command
 
 from flows.cli.main import app
+from storage.by_hand.hand_rows import Annotation, annotate
 from storage.store import Store
 from synth.explore.conformance import measure
 from synth.worlds import WORLDS
@@ -83,6 +84,9 @@ def folder(undisturbed: Finished, tmp_path_factory: pytest.TempPathFactory) -> P
     here.chmod(0o755)  # as a user's folder is; pytest's can be read by its owner alone
     for name in STORES:
         shutil.copytree(undisturbed.store, here / "runs" / name / "store")
+    mine = Store(here / "runs" / "mine" / "store")
+    first = mine.query("SELECT min(query_id) FROM queries").item()
+    annotate(mine, Annotation(items=(first,), author="ada", verdict="comment", comment="a good one"))
     (here / "configs").symlink_to(ROOT / "configs")
     texts = Store(undisturbed.store).query("SELECT text FROM queries ORDER BY row LIMIT 300")["text"].to_list()
     pl.DataFrame({"prompt": texts}).write_parquet(here / "questions.parquet")
