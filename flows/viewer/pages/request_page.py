@@ -17,6 +17,8 @@ from storage.explanations.explain import explain
 from storage.releases.node_ids import Node, find_node
 from storage.store import Store
 
+MOST_READ = 4_000
+"""Characters of a text that is read again: a reader's time and memory grow with it."""
 _REPEATS = 20
 """Most rows shown that repeat a request."""
 _FRAME_SQL = "SELECT * FROM frames WHERE query_id = ? ORDER BY frame_id IS NULL, run LIMIT 1"
@@ -41,6 +43,8 @@ def show_reading(request: Request, id: str) -> HTMLResponse:
     frames = store.query(_FRAME_SQL, [node]).to_dicts()
     if not frames or frames[0]["frame_id"] is None:
         raise BadInput(f"{node} has no frame: no world read it as one of its requests")
+    if len(text) > MOST_READ:
+        raise BadInput(f"{node} has {len(text):,} characters, and a page reads no text of more than {MOST_READ:,} again")
     return render(request, "reading.html.j2", id=node, frame=frames[0], reading=read_request(store, text, frames[0]))
 
 

@@ -285,3 +285,16 @@ def test_a_conversation_without_a_policy_says_why_it_has_no_tokens(store: Store)
     assert page.status_code == 404
     assert "no SFT stage was trained yet" in page.text
     assert "It was not checked" in app.get("/trajectories/trajectory-0000000000000001").text
+
+
+def test_a_text_of_a_megabyte_is_not_read_again(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    row = {"query_id": "q-0a0a0a0a-00000000", "run": "r"}
+    text = {"source": "f", "row": 0, "text": "order " * 200_000}
+    store.commit([write(store, "queries", row | text), write(store, "frames", row | {"frame_id": "frame-1", "world": "retail"})])
+    app = client(store.root)
+
+    answer = app.get("/requests/q-0a0a0a0a-00000000/reading")
+
+    assert answer.status_code == 404 and "1,200,000 characters" in answer.text
+    assert "1,180,000 more characters" in app.get("/requests/q-0a0a0a0a-00000000").text
