@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from flows.runtime.locks import is_held
+from flows.runtime.locks import is_held, lock
+from flows.runtime.notes.run_records import notes_folder
 from flows.runtime.store_lock import hold_store
 from storage.errors import HeadraceError
 
@@ -34,6 +36,26 @@ def other(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     yield process
     process.kill()
     process.communicate()
+
+
+def test_a_look_whether_a_flow_works_refuses_no_flow(tmp_path: Path) -> None:
+    """Given somebody who looks at the lock for a moment, when a flow begins in that moment, then it begins."""
+    path = notes_folder(tmp_path) / "flow.lock"
+    path.parent.mkdir()
+    path.touch()
+    looks = threading.Event()
+
+    def look() -> None:
+        with lock(path, shared=True):
+            looks.set()
+            time.sleep(0.2)
+
+    looker = threading.Thread(target=look)
+    looker.start()
+    assert looks.wait(5)
+    with hold_store("curate", tmp_path):
+        assert is_held(path)
+    looker.join()
 
 
 def test_flows_of_one_process_share_its_lock(tmp_path: Path) -> None:

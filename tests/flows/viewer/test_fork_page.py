@@ -16,7 +16,7 @@ from fastapi.testclient import TestClient
 from flows.viewer.pages.worlds.fork_page import fork_url
 from flows.viewer.viewed_store import ViewedStore
 from flows.viewer.web_app import create_app
-from storage.records import Message, Task
+from storage.records import CODE_TOOL, FunctionCall, Message, Task, ToolCall
 from storage.store import Store
 from synth.conversations.conversation_play import blueprint_of
 from synth.tasks.solver import execute
@@ -45,13 +45,16 @@ def rollout_id(number: int) -> str:
 
 @pytest.fixture(scope="module")
 def app(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
-    """Rollouts: 1 closes an order, 2 is that with other results, 3 has several turns, 4 is of no task, 5 of no world."""
+    """Rollouts: 1 closes an order, 2 is that with other results, 3 has several turns, 4 is of no task, 5 of no world, 6 ran a program,
+    7 did nothing."""
     store = Store(tmp_path_factory.mktemp("fork") / "store")
     spoilt = [
         message.model_copy(update={"content": '{"order": "nowhere"}'}) if message.role == "tool" else message for message in expert(CLOSE)
     ]
     lost = CLOSE.model_copy(update={"id": "task-lost"})
     talked, _ = play(TALK)
+    program = ToolCall(id="c1", function=FunctionCall(name=CODE_TOOL, arguments='{"code": "print(1)"}'))
+    programmed = [*CLOSE.messages, Message(role="assistant", tool_calls=(program,)), Message(role="tool", tool_call_id="c1", content="1")]
     store.commit(
         [
             write(store, "tasks", task_row(CLOSE), task_row(TALK), task_row(GONE)),
@@ -63,6 +66,8 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
                 rollout(3, TALK, talked),
                 rollout(4, lost, expert(CLOSE)),
                 rollout(5, GONE, expert(CLOSE)),
+                rollout(6, CLOSE, programmed) | {"outcome": "policy_failure", "checks": '{"end_state": false}'},
+                rollout(7, CLOSE, CLOSE.messages) | {"outcome": "policy_failure", "checks": '{"end_state": false}'},
             ),
         ]
     )
@@ -123,7 +128,8 @@ def test_after_an_answer_by_hand_the_user_of_a_plan_goes_on(app: TestClient) -> 
 
 def test_the_recorded_next_step_can_be_done_by_a_link(app: TestClient) -> None:
     page = app.get(fork_url(rollout_id(1), 0)).text
-    link = html.unescape(re.search(r'<a href="([^"]+)">Do the same</a>', page)[1])  # type: ignore[index]
+    (found,) = re.findall(r'<a href="([^"]+)">Do the same</a>', page)
+    link = html.unescape(found)
 
     same = app.get(link).text
     assert [value for name, value in parse_qsl(urlsplit(link).query) if name == "call"] == lines_of(CLOSE)[:1]
@@ -169,3 +175,14 @@ def test_what_cannot_be_taken_up_again_is_said_in_words(app: TestClient, number:
 
     assert page.status_code in (400, 404)
     assert words in html.unescape(page.text)
+
+
+def test_evidence_of_a_failed_check_comes_from_a_replay_that_runs_no_program(app: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    evidence = html.unescape(app.get(f"/trajectories/{rollout_id(7)}/checks").text)
+    path = next(iter(CLOSE.success.changes))
+    assert path in evidence and "is not changed" in evidence
+
+    monkeypatch.setattr("synth.conversations.failed_checks.failed_checks", lambda *_: 1 / 0)
+    page = app.get(f"/trajectories/{rollout_id(6)}/checks")
+    assert page.status_code == 200
+    assert "It ran programs" in page.text and "end state" in page.text

@@ -152,12 +152,14 @@ def test_lists_and_searches_show_withdrawn_rows_no_more_not_even_for_a_moment(
     """Given an index of all rows, when a source is withdrawn, then the next answer has none of them, though no other index is there yet."""
     assert viewed.index.refresh(20)
     assert "lamp" in app.get("/requests", params={"text": "lamp", "part": "true"}).text
+    assert 'href="/tasks/task-1"' in app.get("/tasks?part=true").text
     withdraw(sample.store)
     monkeypatch.setattr(StoreIndex, "_build", lambda *_: None)
 
     for address in ("/requests", "/requests?text=lamp&part=true", "/tasks?part=true", "/trajectories?part=true", "/"):
         assert "Buy me lamp number 1" not in app.get(address).text
         assert "buy me a" not in app.get(address).text
+    assert 'href="/tasks/task-1"' not in app.get("/tasks?part=true").text
     assert list((Path(viewed.index._folder)).glob("*.duckdb")) == []
 
 

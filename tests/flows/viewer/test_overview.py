@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -37,7 +38,8 @@ def test_every_part_is_a_page_with_its_charts(app: TestClient, part: str) -> Non
 
     assert page.status_code == 200
     assert f"<h2>{PARTS[part][0]}</h2>" in page.text
-    charts = json.loads(re.search(r'class="charts">(.*?)</script>', page.text)[1])  # type: ignore[index]
+    (charts_json,) = re.findall(r'class="charts">(.*?)</script>', page.text)
+    charts = json.loads(charts_json)
     assert {int(number) for number in re.findall(r'data-chart="(\d+)"', page.text)} == set(range(len(charts)))
     assert f'data-load="/overview/{part}"' in app.get("/").text
 
@@ -64,6 +66,11 @@ def test_work_in_progress_grows_on_the_page(store: Store, app: TestClient) -> No
     stage = store.root / "models" / "stage-00000000000000ff"
     stage.mkdir(parents=True)
 
+    stopped = store.root / "models" / "stage-0000000000000001" / "metrics.jsonl"
+    stopped.parent.mkdir()
+    stopped.write_text('{"step": 1, "loss": 1.0}\n')
+    os.utime(stopped, (0, 0))
+
     with hold_store("train", store.root), note_work("train", folder):
         report("sft1", 3, 3)
         (stage / "metrics.jsonl").write_text("".join(json.dumps({"step": n, "loss": 2.0 / n}) + "\n" for n in (1, 2)))
@@ -73,5 +80,6 @@ def test_work_in_progress_grows_on_the_page(store: Store, app: TestClient) -> No
         second = app.get("/overview/work").text
 
     assert "At work: train" in first and "3 of 3" in first and "at work<" in first.replace("\n", "")
+    assert "stage-0000000000000001" not in first, "it was stopped long ago"
     assert "2 steps so far" in first and "3 steps so far" in second
     assert "completed" in app.get("/overview/work").text

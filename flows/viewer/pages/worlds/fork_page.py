@@ -58,7 +58,7 @@ def fork(
     from synth.rollouts.conversation_fork import ConversationFork
 
     viewed: ViewedStore = request.app.state.viewed
-    conversation, row = read_conversation(viewed.store, id)
+    _, row = read_conversation(viewed.store, id)
     recorded = parse_messages(row["messages"])
     origin, kind = find_replayed(viewed.store, row)
     steps, last = read_steps(call or []), sum(message.role == "assistant" for message in recorded)
@@ -77,7 +77,7 @@ def fork(
         return RedirectResponse(shown["moved_to"], 303)
     shown["state"] |= {"earlier": _rows_at(request, steps, first - ROWS_A_PAGE) if first else None}
     shown["recorded_next"] = None if steps else _recorded_next(request, recorded, turn)
-    return _page(request, shown, id=row["id"], kind=conversation, world=origin.world, seed=origin.world_seed, turn=turn, last=last)
+    return _page(request, shown, id=row["id"], world=origin.world, seed=origin.world_seed, turn=turn, last=last)
 
 
 def _page(request: Request, shown: dict[str, Any], **facts: Any) -> HTMLResponse:
@@ -104,7 +104,7 @@ def _shown(forked: ConversationFork, request: Request, steps: Sequence[Step], ro
         "messages": numbered_calls(chat([message.to_openai() for message in prefix])),
         "status": _statuses(forked),
         "replayed": forked.replayed,
-        "differs": None if not unequal else _difference(forked, prefix),
+        "differs": None if not unequal else _difference(forked),
         "played": played,
         "state": {
             "parts": [
@@ -163,7 +163,7 @@ def _statuses(forked: ConversationFork) -> dict[int, str]:
     }
 
 
-def _difference(forked: ConversationFork, messages: Sequence[Message]) -> dict[str, Any]:
+def _difference(forked: ConversationFork) -> dict[str, Any]:
     """The first call whose result is not the recorded one."""
     number, one = next((at, one) for at, one in enumerate(forked.replayed) if not one.is_equal)
     recorded = "no result" if one.recorded is None else cut(one.recorded)

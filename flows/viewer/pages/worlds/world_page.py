@@ -140,7 +140,6 @@ def call_tools(request: Request, name: str, seed: Seed = 0, tool: str = "", call
         seed=seed,
         played=[{**one, "without": address(request, steps[:at])} for at, one in enumerate(played)],
         form=call_form(request, kind.tools, tool or (steps[-1].tool if steps else ""), steps),
-        again=address(request, []),
     )
 
 
