@@ -36,7 +36,8 @@ const put = (place, part) => {
   document.dispatchEvent(new CustomEvent("part", { detail: place }));
 };
 const load = async (place) => {
-  const part = await fetchPart(place.dataset.load);
+  place.ariaBusy = "true";
+  const part = await fetchPart(place.dataset.load).finally(() => { place.ariaBusy = null; });
   if (part) put(place, part);
   place.dataset.loaded = "true";
 };
