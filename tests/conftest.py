@@ -120,6 +120,16 @@ def service(file: Path) -> str:
     return next((name for name in SERVICES if name and f"mark.{name}" in text), "")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def no_world_is_left() -> Iterator[None]:
+    """Worlds of stores that a file's tests made known are unknown to those of the next file."""
+    from synth.worlds import WORLDS
+
+    known = dict(WORLDS._registered)
+    yield
+    WORLDS._registered = known
+
+
 @pytest.fixture(scope="session")
 def test_data() -> Path:
     """The folder of optional test data: HEADRACE_TEST_DATA, by default ../shared/data beside the checkout."""

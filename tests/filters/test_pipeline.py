@@ -67,7 +67,7 @@ def test_a_step_in_the_list_is_counted_and_tells_its_reasons(undisturbed: tuple[
     assert dropped["text"].str.strip_chars(" .!?~,;:").str.split(" ").list.len().min() > 9
     assert "dropped at words: many words" in str(explain(store, dropped["query_id"][0]))
     assert [shown["step"] for shown in funnel_table(store).rows] == steps
-    assert "many_words" in write_report(store).read_text()
+    assert "many words" in write_report(store).read_text()
 
 
 @pytest.mark.slow
