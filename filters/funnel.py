@@ -46,6 +46,7 @@ from filters.steps.hand_verdicts import with_hand
 from filters.verdicts import FIRST_OF_TEXT, OF_FRAMES, Verdicts, groups, shortfall, write_batch, write_frames
 from storage.errors import BadInput
 from storage.execution import Executor, Progress
+from storage.parts import read_part
 from storage.records import content_id
 from storage.store import Part, Store, part_id
 from storage.tables import TABLES
@@ -205,9 +206,7 @@ class _Run:
         self.store.commit([*parts_of_steps, *(part for part in written if part)])
         self.work.clear()
         funnel = self.store.query("SELECT * EXCLUDE (part_id) FROM funnel WHERE run = ? ORDER BY position", [self.id])
-        tasks = [
-            pl.read_parquet(self.store.root / part.path, glob=False)["task_id"].sort() for part in written if part and part.table == "tasks"
-        ]
+        tasks = [read_part(self.store.root, part.path, ["task_id"])["task_id"].sort() for part in written if part and part.table == "tasks"]
         task_ids = tuple(tasks[0]) if tasks else ()
         notes = (*not_done(funnel, len(task_ids), self.config, self.inputs), *self.notes)
         ids = tuple(part for name, part in parts.items() if names[name] not in of_index)

@@ -11,6 +11,7 @@ later parts do not bring them back; the parts stay as they are.
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
@@ -126,8 +127,9 @@ def _foreign(root: Path) -> BadInput:
 def _unreadable(path: Path, error: Exception) -> Exception:
     if is_disk_full(error):
         return error
-    reason = str(error).splitlines()[0].replace(f'"{path}"', "it")
-    return BadInput(f"{path} cannot be opened as a store's catalogue: {reason}")
+    reason = str(error).splitlines()[0].replace(f'"{path}"', "it").removeprefix("IO Error: The file it exists, but ")
+    remedy = f"`headrace store repair --store {path.parent}` builds it again" if (path.parent / "lake").is_dir() else "name another folder"
+    return BadInput(f"{path} cannot be opened as a store's catalogue: {reason}; {remedy}")
 
 
 def find_uncommitted(connection: duckdb.DuckDBPyConnection, parts: Sequence[Part]) -> list[Part]:
@@ -141,10 +143,11 @@ def find_uncommitted(connection: duckdb.DuckDBPyConnection, parts: Sequence[Part
     return fresh
 
 
-def register_parts(connection: duckdb.DuckDBPyConnection, parts: Sequence[Part]) -> None:
+def register_parts(connection: duckdb.DuckDBPyConnection, parts: Sequence[Part], at: str | None = None) -> None:
+    """Registers parts as committed. at: when, ISO 8601 with offset; None: at the start of the transaction."""
     rows = pl.DataFrame([(part.part_id, part.table, str(part.path), part.rows, part.content_hash) for part in parts], orient="row")
     connection.register("fresh_parts", rows.to_arrow())
-    connection.execute("INSERT INTO parts SELECT *, now() FROM fresh_parts")
+    connection.execute("INSERT INTO parts SELECT *, coalesce(?::TIMESTAMPTZ, now()) FROM fresh_parts", [at])
     connection.unregister("fresh_parts")
 
 
@@ -228,6 +231,18 @@ def hidden_sql(table: str, kinds: Collection[str], tombstones: str = "withdrawn"
             value = f'left("{column}", {FILE_LENGTH})' if kind == "file" else f'"{column}"'
             conditions.append(f"coalesce({value} IN (SELECT id FROM {tombstones} WHERE kind = '{kind}'), false)")
     return " OR ".join(conditions)
+
+
+def content_hash(connection: duckdb.DuckDBPyConnection) -> str:
+    """See `Store.content_hash`."""
+    rows = connection.execute("SELECT table_name, content_hash FROM parts WHERE rows > 0 ORDER BY table_name, content_hash").fetchall()
+    return hashlib.sha256("\n".join(f"{table}:{digest}" for table, digest in rows).encode()).hexdigest()
+
+
+def catalogue_tables(connection: duckdb.DuckDBPyConnection) -> list[str]:
+    """The tables of the database in use whose rows lie in it."""
+    held = "SELECT table_name FROM duckdb_tables WHERE database_name = current_database() ORDER BY table_name"
+    return [name for (name,) in connection.execute(held).fetchall()]
 
 
 def hide_withdrawn(connection: duckdb.DuckDBPyConnection, tables: Collection[str]) -> None:

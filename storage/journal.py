@@ -68,12 +68,20 @@ class Journal:
     def entries(self) -> dict[str, JSON]:
         """All whole entries, in the order in which they were first appended."""
         entries: dict[str, JSON] = {}
+        for key, value in self._whole():
+            entries.setdefault(key, value)
+        return entries
+
+    def whole_lines(self) -> int:
+        """How many lines can be read; a key may have several."""
+        return sum(1 for _ in self._whole())
+
+    def _whole(self) -> Iterator[tuple[str, JSON]]:
         if self.path.exists():
             with self.path.open("rb") as file:
                 for line in file:
                     if line.endswith(b"\n") and (entry := _parse(line)) is not None:
-                        entries.setdefault(entry[0], entry[1])
-        return entries
+                        yield entry
 
     def discard(self, keys: Collection[str]) -> None:
         """Removes the entries of these keys, once they are committed. Deletes the file with its last entry.

@@ -9,7 +9,8 @@ Any process may write a part; its rows count once `Store.commit` has committed i
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +35,14 @@ class Part:
     path: Path
     rows: int
     content_hash: str
+
+
+class DamagedPart(HeadraceError):
+    """A committed part's file is missing, or has other content than it was committed with. root: of the store."""
+
+    def __init__(self, root: Path, path: Path, problem: str) -> None:
+        super().__init__(f"{root / path} {problem}. `headrace store repair --store {root}` sets it aside, so that it is made again")
+        self.path, self.problem = path, problem
 
 
 def part_id(table: str, inputs: Sequence[str], parameters: Mapping[str, JSON], version: int) -> str:
@@ -159,6 +168,53 @@ def write_part(root: Path, table: str, part: str, frame: pl.DataFrame | pl.LazyF
                 target, lambda temporary: rows.write_parquet(temporary, compression="zstd", row_group_size=_ROW_GROUP, statistics=True)
             )
     return Part(part, table, relative, rows.height, digest)
+
+
+def part_of_path(path: Path, rows: int) -> Part:
+    """The part whose file has this path, relative to the store: table, id and content hash are in the path."""
+    part, _, digest = path.stem.rpartition("-")
+    return Part(part, path.parent.name, path, rows, digest)
+
+
+@contextmanager
+def damage_of(root: Path, path: Path) -> Iterator[None]:
+    """Inside the block, an error while reading the part at `path` names the part.
+
+    Raises:
+        DamagedPart: the file is missing or cannot be read as a part.
+    """
+    try:
+        yield
+    except (OSError, ValueError, pl.exceptions.PolarsError, pa.ArrowException) as error:
+        problem = "is missing" if not (root / path).exists() else f"is damaged ({_first_line(error)})"
+        raise DamagedPart(root, path, problem) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:160]
+
+
+def read_part(root: Path, path: Path | str, columns: Sequence[str] | None = None) -> pl.DataFrame:
+    """The rows of a part. path: relative to the store `root`. columns: names; None: all.
+
+    Raises:
+        DamagedPart: the file is missing or damaged.
+    """
+    with damage_of(root, Path(path)):
+        return pl.read_parquet(root / path, columns=None if columns is None else list(columns), glob=False)
+
+
+def check_part(root: Path, part: Part) -> None:
+    """Reads a part and compares its rows with its content hash.
+
+    Raises:
+        DamagedPart: the file is missing, damaged, or has other rows.
+    """
+    with damage_of(root, part.path):
+        rows = pl.read_parquet(root / part.path, glob=False)
+        digest = content_hash(rows.select(list(TABLES[part.table].columns)), part.table)
+    if digest != part.content_hash:
+        raise DamagedPart(root, part.path, "has other rows than it was committed with")
 
 
 def find_written(root: Path, part: str) -> Part | None:

@@ -12,7 +12,7 @@ It does not interpret rows, except that the counts of a funnel must add up (`sto
 
 from __future__ import annotations
 
-import hashlib
+import itertools
 import shutil
 import threading
 from collections.abc import Iterator, Sequence
@@ -24,11 +24,12 @@ import duckdb
 import polars as pl
 
 from storage import duckdb_catalog
+from storage.commit_log import CommitLog, by_commit
 from storage.errors import BadInput, HeadraceError
 from storage.files import Busy, disk_errors, file_lock, replace_atomically, sweep, sync_dir
 from storage.funnel_invariants import check_funnel
 from storage.journal import Journal
-from storage.parts import Part, find_written, part_id, write_part
+from storage.parts import DamagedPart, Part, find_written, part_id, read_part, rows_on_disk, write_part
 from storage.query_cancel import as_keyboard_interrupt, run_query
 from storage.tables import TABLES
 
@@ -50,6 +51,7 @@ class Store:
     def __init__(self, root: Path | str, *, lock_wait_s: float = LOCK_WAIT_S) -> None:
         self.root = Path(root).absolute()
         self.lake = self.root / "lake"
+        self.log = CommitLog(self.root)
         self._lock_wait_s = lock_wait_s
         self._writable = self.root / "catalog.duckdb"
         self._readable = self.root / "catalog.read.duckdb"
@@ -107,6 +109,7 @@ class Store:
                 self._register(connection, fresh)
                 check_funnel(connection, self._touched_runs(fresh))
                 self._flag_stale()
+                self._log_commit(connection, fresh)
                 connection.execute("COMMIT")
             self._publish(connection)
         self._drop_losers(parts)
@@ -121,7 +124,11 @@ class Store:
         """The rows of a SELECT over the tables, as last committed. All tables are empty if the store does not exist yet."""
         with self._mutex, as_keyboard_interrupt():
             reader = self._current_reader()
-            answer = run_query(reader, lambda: pl.from_arrow(reader.sql(sql, params=list(params)).to_arrow_table()))
+            try:
+                answer = run_query(reader, lambda: pl.from_arrow(reader.sql(sql, params=list(params)).to_arrow_table()))
+            except (duckdb.IOException, duckdb.InvalidInputException, duckdb.SerializationException):
+                self._refuse_damaged(reader)
+                raise
         assert isinstance(answer, pl.DataFrame)
         return answer
 
@@ -130,14 +137,39 @@ class Store:
         self._repair_if_stale()
         return self._open_readable()
 
+    def rebuild_catalogue(self) -> None:
+        """Builds the catalogue anew from the log of commits and the parts, and replaces it and its read copy.
+
+        Raises:
+            HeadraceError: another process holds the store for too long; the disk is full; a part in the log has no file.
+        """
+        fresh = self.root / ".tmp-catalog.rebuilt"
+        with disk_errors("rebuilding the catalogue", self.root), file_lock(self.root / "catalog.lock", wait_s=self._lock_wait_s):
+            fresh.unlink(missing_ok=True)
+            connection = duckdb_catalog.open_for_writing(fresh, self.root)
+            try:
+                duckdb_catalog.create_tables(connection)
+                for at, parts in by_commit(self.log.parts()):
+                    connection.execute("BEGIN")
+                    self._register(connection, parts, at)
+                    connection.execute("COMMIT")
+                connection.execute("CHECKPOINT")
+            finally:
+                connection.close()
+            self._flag_stale()
+            self._writable.with_name("catalog.duckdb.wal").unlink(missing_ok=True)
+            fresh.replace(self._writable)
+            self._readable.unlink(missing_ok=True)
+            self._publish(duckdb_catalog.open_for_writing(self._writable, self.root))
+
     def content_hash(self) -> str:
         """64 hex digits over everything committed: the parts' content hashes with their tables, in order.
 
         Independent of commit order, part ids, times and paths. Rows that are split into parts differently give another hash, which is
         right because part ids, and so the split, are a function of the work.
         """
-        rows = self.query("SELECT table_name, content_hash FROM parts WHERE rows > 0 ORDER BY table_name, content_hash")
-        return hashlib.sha256("\n".join(f"{table}:{digest}" for table, digest in rows.iter_rows()).encode()).hexdigest()
+        with self._mutex:
+            return duckdb_catalog.content_hash(self._current_reader())
 
     # ---- inside -------------------------------------------------------------------------------------------------------
 
@@ -161,7 +193,26 @@ class Store:
                     with suppress(duckdb.Error):
                         connection.close()
 
-    def _register(self, connection: duckdb.DuckDBPyConnection, parts: Sequence[Part]) -> None:
+    def _log_commit(self, connection: duckdb.DuckDBPyConnection, parts: Sequence[Part]) -> None:
+        """Logs the commit at work; in a store of a version without a log, first all commits before it."""
+        if not self.log.path.exists():
+            fresh = {part.part_id for part in parts}
+            sql = "SELECT committed_at::VARCHAR, part_id, table_name, path, rows, content_hash FROM parts ORDER BY committed_at, rowid"
+            for at, group in itertools.groupby(connection.execute(sql).fetchall(), key=lambda row: row[0]):
+                earlier = [Part(part, table, Path(path), rows, digest) for _, part, table, path, rows, digest in group]
+                if kept := [part for part in earlier if part.part_id not in fresh]:
+                    self.log.add(at, kept)
+        (at,) = connection.execute("SELECT now()::VARCHAR").fetchall()[0]
+        self.log.add(at, parts)
+
+    def _refuse_damaged(self, reader: duckdb.DuckDBPyConnection) -> None:
+        """Raises DamagedPart if a part of the lake has no readable file."""
+        for (path,) in reader.execute("SELECT path FROM parts ORDER BY part_id").fetchall():
+            if rows_on_disk(self.root / path) is None:
+                raise DamagedPart(self.root, Path(path), "is damaged" if (self.root / path).exists() else "is missing")
+
+    def _register(self, connection: duckdb.DuckDBPyConnection, parts: Sequence[Part], at: str | None = None) -> None:
+        """at: when they were committed; None: now."""
         by_table: dict[str, list[Part]] = {}
         for part in parts:
             if not (self.root / part.path).exists():
@@ -176,7 +227,7 @@ class Store:
                     duckdb_catalog.insert_rows(connection, part)
             elif TABLES[table].unique_across_parts:
                 duckdb_catalog.shadow_repeats(connection, table, group)
-            duckdb_catalog.register_parts(connection, group)
+            duckdb_catalog.register_parts(connection, group, at)
             if TABLES[table].is_lake:
                 connection.execute(duckdb_catalog.view_sql(connection, table))
         duckdb_catalog.hide_withdrawn(connection, by_table)
@@ -186,8 +237,7 @@ class Store:
         runs: set[str] = set()
         for part in parts:
             if part.table in ("funnel", "queries", "verdicts"):
-                run_column = pl.scan_parquet(self.root / part.path, glob=False).select(pl.col("run").unique()).collect()
-                runs |= set(run_column["run"].drop_nulls().to_list())
+                runs |= set(read_part(self.root, part.path, ["run"])["run"].drop_nulls().unique().to_list())
         return sorted(runs)
 
     def _all_committed(self, parts: Sequence[Part]) -> bool:

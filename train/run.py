@@ -10,7 +10,6 @@ of; `result.json`, the summary for the cascade. With several processes (`acceler
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -30,6 +29,7 @@ if __name__ == "__main__":
 from filters.code_hash import code_hash
 from storage.errors import BadInput, HeadraceError
 from storage.files import disk_errors, replace_atomically, sync_dir, sync_file
+from storage.health.weights import check_stage_weights, weights_hash
 from storage.records import Message, Tool, content_id
 from storage.releases.release import ReleasedItem, Setting, load_split
 from storage.store import Store
@@ -111,23 +111,6 @@ def _put_in_place(model: Any, tokenizer: Any, folder: Path) -> None:
     sync_dir(folder.parent)
 
 
-def weights_hash(folder: Path) -> str:
-    """SHA-256 over the safetensors files of a model folder, in order of their names.
-
-    Raises:
-        BadInput: the folder has none.
-    """
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise BadInput(f"{folder} holds no *.safetensors file: give the model folder that a training stage wrote")
-    digest = hashlib.sha256()
-    for file in files:
-        with file.open("rb") as weights:
-            while block := weights.read(1 << 24):
-                digest.update(block)
-    return digest.hexdigest()
-
-
 def _policy(spec: StageSpec, items: Sequence[ReleasedItem]) -> tuple[Any, Any]:
     """The input policy, or a fresh tiny one whose vocabulary covers its worlds and the split."""
     from train import tiny
@@ -153,6 +136,7 @@ def _load(folder: Path, *, in_bf16: bool) -> tuple[Any, Any]:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     check_folder(folder)
+    check_stage_weights(folder)
     try:
         model, loading_info = AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.bfloat16 if in_bf16 else torch.float32, output_loading_info=True

@@ -26,6 +26,7 @@ from filters.frames.numba_types import U32, U64, Mask
 from filters.frames.workspace import Workspace
 from filters.ingest import ID_DIGITS, Source
 from storage.errors import BadInput, HeadraceError
+from storage.parts import read_part
 from storage.store import Part, Store
 
 INDEXED = ("exact", "near", "equal")
@@ -175,7 +176,7 @@ class DedupIndex:
             paths = self._store.query("SELECT part_id, path FROM parts WHERE list_contains(?, part_id)", [parts])
             path_of = dict(paths.iter_rows())
             for part in parts:
-                yield segment, pl.read_parquet(self._store.root / path_of[part], columns=columns, glob=False)
+                yield segment, read_part(self._store.root, path_of[part], columns)
 
 
 def _rows_of(files: dict[str, int], but: Iterable[str]) -> int:

@@ -23,7 +23,7 @@ from flows.cli import config as cli_config
 from flows.cli.evidence import price, value
 from flows.cli.interactive import chat, view_store
 from flows.cli.shared import ConfigFile, Debug, DryRunOfTraining, Families, ReadStore, StoreFolder, Verbose, Weights, run_or_plan
-from flows.cli.store import withdraw
+from flows.cli.store import look_after, withdraw
 from flows.cli.terminal import OneLineErrors, handle_errors, out, print_text
 from flows.cli.world import ground_requests, serve, worlds
 from synth.gc_paused import collect_seldom
@@ -51,6 +51,7 @@ queries). `headrace doctor` checks the installation.""",
 
 app.add_typer(clusters.app, name="clusters", rich_help_panel="Store")
 app.add_typer(taxonomy.app, name="taxonomy", rich_help_panel="Store")
+app.add_typer(look_after.app, name="store", rich_help_panel="Store")
 app.add_typer(cli_config.app, name="config", rich_help_panel="Operations")
 app.add_typer(worlds.app, name="worlds", rich_help_panel="Operations")
 app.add_typer(ground_requests.app, name="ground", rich_help_panel="Operations")

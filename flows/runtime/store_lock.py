@@ -22,6 +22,7 @@ from flows.runtime.notes.run_records import notes_folder
 from flows.runtime.notes.work_notes import note_work
 from flows.runtime.progress import log_progress
 from storage.errors import HeadraceError
+from storage.health.damage import look
 from storage.store import Store
 
 _mutex = threading.Lock()
@@ -45,8 +46,21 @@ def work_on_store(flow: str, store: Path) -> Iterator[None]:
     ):
         from synth.worlds.stored_worlds import register_stored
 
-        register_stored(Store(store))
+        opened = Store(store)
+        _refuse_damaged(opened)
+        register_stored(opened)
         yield
+
+
+def _refuse_damaged(store: Store) -> None:
+    """Raises HeadraceError if a file of the store is missing, cut or altered, as far as sizes and times tell."""
+    found = look(store)
+    if found:
+        others = f" and {len(found) - 1:,} more" if len(found) > 1 else ""
+        raise HeadraceError(
+            f"{store.root} is damaged: {found[0]}{others}. `headrace store repair --store {store.root}` sets that aside; the same command "
+            "then makes it again"
+        )
 
 
 def _log_steps() -> contextlib.AbstractContextManager[None]:

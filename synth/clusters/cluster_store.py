@@ -15,6 +15,7 @@ import polars as pl
 
 from storage.errors import BadInput, HeadraceError
 from storage.execution import Progress
+from storage.parts import read_part
 from storage.records import Tool, canonical_json
 from storage.store import Part, Store, part_id
 from storage.tables import LAST_BUILD, TABLES
@@ -125,7 +126,7 @@ def _tools_of(store: Store, clusters_part: str, ids: Sequence[str] | None = None
     part = store.find(_tools_part(clusters_part))
     if part is None:
         raise BadInput(f"{store.root}: another version of Headrace built its clusters, without their tools; build them again")
-    rows = pl.read_parquet(store.root / part.path)
+    rows = read_part(store.root, part.path)
     return [
         Tool(
             **{key: row[key] for key in _PLAIN_COLUMNS},

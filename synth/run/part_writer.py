@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from storage.parts import read_part
 from storage.store import Part, Store, part_id
 
 
@@ -43,4 +44,4 @@ class PartWriter:
 
     def read(self, part: Part) -> pl.DataFrame:
         """The rows of a part."""
-        return pl.read_parquet(self.store.root / part.path)
+        return read_part(self.store.root, part.path)

@@ -20,6 +20,7 @@ import torch
 from safetensors.torch import load_file
 
 from storage.errors import BadInput
+from storage.health.weights import weights_hash
 from storage.releases.release import ReleaseItem, make_release
 from storage.store import Store
 from synth.engines.local.hf import HFEngine
@@ -30,7 +31,7 @@ from train.backends import local
 from train.backends.base import StageFailed, run_stage
 from train.backends.local import LocalBackend
 from train.rl.rl import FIGURES
-from train.run import main, run, weights_hash
+from train.run import main, run
 from train.spec import LoRASettings, RLSettings, SFTSettings, StageSpec
 
 TASKS = retail_tasks("order_status", "special_service", each=2)

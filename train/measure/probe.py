@@ -19,6 +19,7 @@ from filters.certainty.certainty import RATED, certainty
 from filters.certainty.certainty import VERSION as CERTAINTY_VERSION
 from filters.certainty.difficulty_prior import add_priors, task_groups
 from storage.errors import HeadraceError
+from storage.parts import read_part
 from storage.record_rows import tasks_frame
 from storage.records import Division, Task, content_id
 from storage.store import Part, Store, part_id
@@ -242,7 +243,7 @@ class Prober:
             ) from stopped
         self.store.commit(parts)
         columns = ["rollout_id", "task_id", "policy_id", "draw", "outcome", "reward", "messages"]
-        return pl.concat([pl.read_parquet(self.store.root / part.path, columns=columns) for part in parts]).sort("task_id", "draw")
+        return pl.concat([read_part(self.store.root, part.path, columns) for part in parts]).sort("task_id", "draw")
 
     def commit(self, table: str, part: str, make: Callable[[], pl.DataFrame]) -> Part:
         """Commits the part with this id; calls `make` for its rows if it does not exist."""

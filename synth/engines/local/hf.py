@@ -20,6 +20,8 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from storage.errors import BadInput
+from storage.health.weights import check_stage_weights
 from storage.records import Message, Tool
 from synth.engines.base import ChatAnswer, ChatRequest, FinishReason
 from synth.engines.local.chat_format import ChatFormat
@@ -34,6 +36,21 @@ CACHES_BYTES = 8 * 2**30
 """Most memory of the caches of a batch."""
 _USUAL_TOKENS = 4096
 """Length that conversations are taken to have, if the window is longer."""
+
+
+def _load(folder: Path) -> tuple[Any, Any]:
+    """Model and tokenizer of a folder. Raises BadInput if a file is damaged."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    try:
+        return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32), AutoTokenizer.from_pretrained(folder)
+    except MemoryError:
+        raise
+    except Exception as error:  # each library has its own errors
+        if "out of memory" in str(error):
+            raise
+        problem = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise BadInput(f"{folder} cannot be loaded ({problem}): copy the whole model folder again") from error
 
 
 class _Decoder(Protocol):
@@ -138,16 +155,15 @@ class HFEngine:
     def __init__(
         self, model: Path | str | Any, tokenizer: Any = None, *, policy_version: str = "", batch_rows: int = 256, is_fused: bool = True
     ) -> None:
-        from transformers import AutoModelForCausalLM, AutoTokenizer
         from transformers.utils.logging import disable_progress_bar
 
         self._path = ""
         if isinstance(model, (str, Path)):
             self._path = str(model)
             check_folder(Path(model))
+            check_stage_weights(Path(model))
             disable_progress_bar()
-            tokenizer = AutoTokenizer.from_pretrained(model)
-            model = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+            model, tokenizer = _load(Path(model))
         self.model, self.tokenizer = model, tokenizer
         self.policy_version = policy_version or Path(self._path).name
         self.max_length: int = model.config.get_text_config().max_position_embeddings

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import polars as pl
 
 from storage.errors import BadInput
+from storage.parts import read_part
 from storage.records import JSON, Task, content_id
 from storage.releases.lineage_graph import PROMOTED_POLICY_SQL
 from storage.store import Part, Store, part_id
@@ -139,7 +140,7 @@ def read_focus(store: Store, parameters: Mapping[str, JSON]) -> Focus:
     part = part_id("focus", [policy], dict(parameters), VERSION)
     stored = store.find(part)
     if stored is not None:
-        return Focus(part, policy, pl.read_parquet(store.root / stored.path))
+        return Focus(part, policy, read_part(store.root, stored.path))
     rows = _rows(store.query(_PROBED_SQL, [policy]).to_dicts(), content_id("focus", part), policy)
     if rows.is_empty():
         raise BadInput(

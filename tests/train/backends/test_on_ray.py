@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from storage.health.weights import weights_hash
 from storage.store import Store
 from tests.conftest import RayHead
 from tests.train.backends.small_stages import SFT, released, spec_of
@@ -24,7 +25,6 @@ from train.backends.cluster import ClusterConfig, job
 from train.backends.local import LocalBackend
 from train.backends.ray import RayBackend, describe_job
 from train.backends.ray_jobs import Job, Jobs
-from train.run import weights_hash
 
 pytestmark = pytest.mark.ray
 

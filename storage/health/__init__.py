@@ -1,0 +1,1 @@
+"""Looks after the files of a store: checks, repairs, backs up, prunes and measures them."""

@@ -1,0 +1,172 @@
+"""A backup is consistent while commits go on, copies only what is new, and can be killed and called again."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import threading
+from pathlib import Path
+
+import fsspec
+import polars as pl
+import pytest
+
+from storage.errors import BadInput, HeadraceError
+from storage.health.backups import back_up, backups, restore
+from storage.health.prune import find_prunable, prune
+from storage.health.sizes import sizes
+from storage.store import Store
+from tests.storage.conftest import write
+from tests.storage.health.test_damage_and_repair import check, work
+
+DAY = datetime.timedelta(days=1)
+NOON = datetime.datetime(2026, 11, 1, 12, tzinfo=datetime.UTC)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    made = Store(tmp_path / "store")
+    work(made)
+    return made
+
+
+def draw(store: Store, number: int) -> None:
+    store.commit([write(store, "rollouts", {"rollout_id": f"late-{number}", "messages": "x"}, n=1000 + number)])
+
+
+@pytest.mark.parametrize("kind", ["folder", "URL"])
+def test_a_restored_store_is_the_one_that_was_backed_up(store, tmp_path, kind):
+    where = str(tmp_path / "backup") if kind == "folder" else f"memory://{tmp_path.name}"
+    store.journal("answers").append("a", 1)
+    made = back_up(store, where, at=NOON)
+    restore(where, tmp_path / "new")
+    new = Store(tmp_path / "new")
+    assert new.content_hash() == store.content_hash() == made.content_hash
+    assert new.query("SELECT * EXCLUDE (path) FROM parts ORDER BY ALL").equals(
+        store.query("SELECT * EXCLUDE (path) FROM parts ORDER BY ALL")
+    )
+    assert new.journal("answers").entries() == {"a": 1}
+    assert check(new.root) == []
+
+
+def test_only_new_files_are_copied_and_every_state_can_be_restored(store, tmp_path):
+    where = str(tmp_path / "backup")
+    first = back_up(store, where, at=NOON)
+    draw(store, 1)
+    second = back_up(store, where, at=NOON + DAY)
+    assert (first.copied, second.copied) == (first.files, 1)
+    assert backups(where) == [first.name, second.name]
+    restore(where, tmp_path / "old", name=first.name)
+    assert Store(tmp_path / "old").content_hash() == first.content_hash != second.content_hash
+
+
+def test_commits_may_go_on(store, tmp_path):
+    """Given a process that commits all the time, then each of five backups is a state that the store had."""
+    states, stop = {store.content_hash()}, threading.Event()
+
+    def commit() -> None:
+        writer = Store(store.root)
+        for number in range(10_000):
+            if stop.is_set():
+                return
+            draw(writer, number)
+            states.add(writer.content_hash())
+
+    thread = threading.Thread(target=commit)
+    thread.start()
+    try:
+        made = [back_up(store, str(tmp_path / "backup"), at=NOON + n * DAY) for n in range(5)]
+    finally:
+        stop.set()
+        thread.join()
+    assert len({one.content_hash for one in made}) > 1
+    assert {one.content_hash for one in made} <= states
+    for one in made:
+        restore(str(tmp_path / "backup"), tmp_path / one.name, name=one.name)
+
+
+def test_a_backup_that_was_killed_is_none_and_goes_on(store, tmp_path, monkeypatch):
+    """Given a copy that fails at the third file, then no backup stands there, and the next call copies the rest."""
+    where = str(tmp_path / "backup")
+    put, calls = fsspec.implementations.local.LocalFileSystem.put_file, []
+
+    def fail(*arguments, **named):
+        calls.append(1)
+        if len(calls) == 4:
+            raise OSError("the disk is gone")
+        return put(*arguments, **named)
+
+    monkeypatch.setattr(fsspec.implementations.local.LocalFileSystem, "put_file", fail)
+    with pytest.raises(HeadraceError, match="the backup was not finished"):
+        back_up(store, where, at=NOON)
+    assert backups(where) == []
+    with pytest.raises(BadInput, match="has no backup; it has none"):
+        restore(where, tmp_path / "new")
+    made = back_up(store, where, at=NOON)
+    assert made.copied == made.files - 3
+
+
+def test_a_restore_is_refused_over_a_store_and_of_altered_files(store, tmp_path):
+    where = tmp_path / "backup"
+    back_up(store, str(where), at=NOON)
+    with pytest.raises(BadInput, match="is a store already"):
+        restore(str(where), store.root)
+    with pytest.raises(BadInput, match="has no backup yesterday"):
+        restore(str(where), tmp_path / "new", name="yesterday")
+    manifest = where / "backups" / backups(str(where))[0] / "manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"content_hash": "0" * 64}))
+    with pytest.raises(HeadraceError, match="has another content than its backup"):
+        restore(str(where), tmp_path / "new")
+
+
+def test_an_empty_store_and_an_unknown_url_are_refused(tmp_path):
+    with pytest.raises(BadInput, match="has no commit yet"):
+        back_up(Store(tmp_path / "none"), str(tmp_path / "backup"))
+    with pytest.raises(BadInput, match="nosuch"):
+        backups("nosuch://bucket/path")
+
+
+def test_what_can_go_is_named_and_goes(store):
+    """Given a model that was promoted, one that a later stage goes on from, and one of neither kind, then the third can go, with old
+    left-overs; rows and hash stay."""
+    expected = store.content_hash()
+    store.commit([write(store, "promotions", {"policy_id": "p0", "position": 0, "passed": True, "checks": "{}"})])
+    store.commit([write(store, "stages", {"stage_id": "s", "name": "s", "input_policy_id": "p1"})])
+    expected = store.content_hash()
+    (store.root / "models/stage-0/checkpoints").mkdir()
+    left = [store.root / "models/stage-9/log.txt", store.root / "lake/_work/run-1/rules.parquet", store.root / "lake/rollouts/.tmp-x"]
+    for path in left:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+    write(store, "rollouts", {"rollout_id": "never committed", "messages": "x"}, n=77)
+    assert find_prunable(store) == []
+    assert [one.path.relative_to(store.root) for one in find_prunable(store, older_than_s=0)] == [Path("models/stage-2/model")]
+    for path in (*store.root.rglob("*"),):
+        os.utime(path, (1, 1))
+    found = find_prunable(store, older_than_s=0)
+    assert sorted(one.what for one in found) == [
+        "a model that was not promoted",
+        "a part that was never committed",
+        "a stage that was not finished",
+        "a temporary file",
+        "checkpoints of a finished stage",
+        "intermediate rows of a killed run",
+    ]
+    assert prune(store, found) == sum(one.size_bytes for one in found)
+    assert find_prunable(store, older_than_s=0) == []
+    assert store.content_hash() == expected
+    assert check(store.root) == []
+
+
+def test_a_budget_takes_the_oldest_models(store):
+    assert [one.path.parent.name for one in find_prunable(store, keep_bytes=20)] == ["stage-0", "stage-1"]
+
+
+def test_sizes_name_every_table_and_the_rest(store):
+    frame = sizes(store)
+    row = frame.row(by_predicate=pl.col("what") == "rollouts", named=True)
+    on_disk = sum(path.stat().st_size for path in store.root.glob("lake/rollouts/*"))
+    assert (row["parts"], row["rows"], row["size_bytes"]) == (3, 120, on_disk)
+    assert {"catalogue", "models"} <= set(frame["what"])
+    assert row["oldest"] < row["newest"]
