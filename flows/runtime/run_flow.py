@@ -168,7 +168,8 @@ def _mark_crashed(run_file: Path) -> None:
     """Mark the flow run in `run_file`, its tasks and its child runs as crashed on the server, if they have not ended."""
     try:
         run_id = UUID(json.loads(run_file.read_text())["flow_run_id"])
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # damaged: it says nothing of a run
+        run_file.unlink(missing_ok=True)
         return
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterParentFlowRunId, TaskRunFilter, TaskRunFilterFlowRunId

@@ -18,6 +18,7 @@ import plotly.io
 import plotly.offline
 
 from storage.conversation import mode_in_words
+from storage.errors import BadInput
 from storage.files import disk_errors, replace_atomically
 from storage.report import VIEWER_PORT, sections
 from storage.store import Store
@@ -29,9 +30,12 @@ def write_report(store: Store, path: Path | None = None) -> Path:
     """Writes the report of a store (default: `report.html` beside the store's folder) and returns its path.
 
     Raises:
+        BadInput: there is a folder of that name.
         HeadraceError: the disk is full.
     """
     target = Path(path) if path is not None else store.root.parent / "report.html"
+    if target.is_dir():
+        raise BadInput(f"{target} is a folder, but the report is to be written there; move it away, then run the same command again")
     html = _html(store)
     with disk_errors("writing the report", target):
         # a policy may write half a surrogate pair, which no encoding accepts

@@ -324,16 +324,44 @@ def test_a_stage_without_memory_says_what_to_do(make_spec, tmp_path):
     assert "Traceback" not in str(failure.value) and failure.value.kind == "memory"
 
 
-def test_a_stage_that_the_kernel_killed_says_what_to_do(make_spec, tmp_path, monkeypatch):
-    started = local.start
+@pytest.mark.parametrize(
+    ("sent", "counts", "told", "kind"),
+    [
+        ("SIGKILL", (3, 4), r"was killed by the kernel, because memory ran out \(smaller batches .*micro_batch_size", "memory"),
+        ("SIGKILL", (3, 3), r"was killed by signal 9 \(SIGKILL\), not by the kernel .* \(if it was for memory: smaller batches", "stopped"),
+        ("SIGTERM", (3, 4), r"was ended by signal 15 \(SIGTERM\)", "stopped"),
+    ],
+)
+def test_a_stage_that_a_signal_ended_says_what_is_known(make_spec, tmp_path, monkeypatch, sent, counts, told, kind):
+    """Given a child that a signal ended, and the kernel's count of kills for memory before and after, then the guess is told as a guess."""
+    started, kernel = local.start, iter(counts)
 
     def killed(command: list[str], log: Path) -> subprocess.Popen[bytes]:
-        return started([sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"], log)
+        return started([sys.executable, "-c", f"import os, signal; os.kill(os.getpid(), signal.{sent})"], log)
 
     monkeypatch.setattr(local, "start", killed)
-    with pytest.raises(StageFailed, match=r"stage sft1 was killed, probably because memory ran out .*micro_batch_size") as failure:
+    monkeypatch.setattr(local, "_oom_kills", lambda: next(kernel))
+    with pytest.raises(StageFailed, match=f"stage sft1 {told}") as failure:
         run_stage(LocalBackend(), make_spec(tmp_path), tmp_path)
-    assert failure.value.kind == "memory"
+    assert failure.value.kind == kind
+
+
+def test_the_kernels_count_of_kills_for_memory_is_read():
+    assert local._oom_kills() >= 0
+
+
+def test_a_result_that_was_cut_off_is_made_again(make_spec, tmp_path, monkeypatch):
+    """Given a result.json that no JSON parser reads, then the stage is launched again."""
+    (tmp_path / "result.json").write_text('{"weights')
+    launched = []
+
+    class Once(LocalBackend):
+        def launch(self, spec, folder):
+            launched.append(folder)
+            (folder / "result.json").write_text('{"weights_hash": "ab"}')
+
+    assert run_stage(Once(), make_spec(tmp_path), tmp_path) == {"weights_hash": "ab"}
+    assert launched == [tmp_path]
 
 
 # ---- several processes ---------------------------------------------------------------------------------------------------

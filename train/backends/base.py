@@ -140,6 +140,8 @@ def run_stage(backend: Backend[Any], spec: StageSpec, folder: Path, progress: St
     """
     folder.mkdir(parents=True, exist_ok=True)
     with file_lock(folder.with_name(f".{folder.name}.lock"), wait_s=_LONGEST_WAIT_S):
+        if not _has_result(folder):
+            (folder / RESULT).unlink(missing_ok=True)
         handle = None if (folder / RESULT).exists() else backend.launch(spec, folder)
         if handle is not None:
             with cancel_on_exit(backend, handle):
@@ -148,6 +150,14 @@ def run_stage(backend: Backend[Any], spec: StageSpec, folder: Path, progress: St
         shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
     result: dict[str, Any] = json.loads((folder / RESULT).read_text())
     return result
+
+
+def _has_result(folder: Path) -> bool:
+    """Whether the stage has a result that can be read."""
+    try:
+        return isinstance(json.loads((folder / RESULT).read_bytes()), dict)
+    except (OSError, ValueError):
+        return False
 
 
 class Steps:

@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,9 +31,10 @@ _LIBRARIES = ("accelerate", "datasets", "peft", "torch", "transformers", "trl")
 
 @dataclass(frozen=True)
 class Child(Handle):
-    """A stage in a child process. name: its process id."""
+    """A stage in a child process. name: its process id. oom_kills: see `_oom_kills`, when it was started."""
 
     process: subprocess.Popen[bytes]
+    oom_kills: int = 0
 
 
 class LocalBackend(Backend[Child]):
@@ -42,10 +44,11 @@ class LocalBackend(Backend[Child]):
         path = folder / "spec.json"
         path.write_text(spec.model_dump_json(indent=1))
         process = start([sys.executable, "-P", "-m", "train.run", str(path)], folder / LOG)
-        return Child(spec, folder, str(process.pid), process)
+        return Child(spec, folder, str(process.pid), process, _oom_kills())
 
     def follow(self, handle: Child, progress: StepProgress = lambda *_: None) -> None:
-        """As `Backend.follow`. A failure is of kind `memory` or `stage`, and is written to failure.json. An error here kills the child."""
+        """As `Backend.follow`. A failure is of kind `memory`, `stopped` (by a signal) or `stage`, and is written to failure.json. An error
+        here kills the child."""
         steps = Steps(handle)
         try:
             while (returncode := _ended_within(handle.process, _REPORT_EVERY_S)) is None:
@@ -109,13 +112,33 @@ def _failure(handle: Child, returncode: int) -> StageFailed:
     log = handle.folder / LOG
     with log.open(errors="replace") as lines:
         tail = "".join(deque(lines, 15))
-    was_killed = returncode == -signal.SIGKILL
-    kind: FailureKind = "memory" if was_killed or is_out_of_memory(tail) else "stage"
-    killed = "was killed, probably because memory ran out (smaller batches hold less: micro_batch_size, batch_size)"
-    message = f"stage {handle.spec.name} {killed if was_killed else f'ended with code {returncode}'}"
+    is_killed_for_memory = returncode == -signal.SIGKILL and _oom_kills() > handle.oom_kills
+    kind: FailureKind = "memory" if is_killed_for_memory or is_out_of_memory(tail) else "stopped" if returncode < 0 else "stage"
+    message = f"stage {handle.spec.name} {_how_it_ended(returncode, is_killed_for_memory)}"
     text = json.dumps({"kind": kind, "message": message}, indent=1)
     replace_atomically(handle.folder / FAILURE, lambda path: path.write_text(text))
     return StageFailed(f"{message}; the end of {log}:\n{tail}", kind)
+
+
+def _how_it_ended(returncode: int, is_killed_for_memory: bool) -> str:
+    """In words: what is known, and a guess as a guess."""
+    smaller = "smaller batches hold less: micro_batch_size, batch_size"
+    if is_killed_for_memory:
+        return f"was killed by the kernel, because memory ran out ({smaller})"
+    if returncode == -signal.SIGKILL:
+        return f"was killed by signal 9 (SIGKILL), not by the kernel for memory, as far as it says (if it was for memory: {smaller})"
+    if returncode < 0:
+        return f"was ended by signal {-returncode} ({signal.Signals(-returncode).name})"
+    return f"ended with code {returncode}"
+
+
+def _oom_kills() -> int:
+    """How many processes the kernel has killed for memory, on this machine or in this container; 0 where it does not say."""
+    counts = [0]
+    for path in (Path("/proc/vmstat"), Path("/sys/fs/cgroup/memory.events")):
+        with suppress(OSError):
+            counts += [int(count) for name, count in map(str.split, path.read_text().splitlines()) if name == "oom_kill"]
+    return max(counts)
 
 
 def _check_libraries(_: float | None) -> None:

@@ -1,0 +1,112 @@
+"""kill -9 at seeded moments of whole runs: of the flow, the Prefect server, the trainer; then the same command again.
+
+kills: how many. recoveries_equal_hash: kills after which the same command ended with the content hash of an undisturbed run.
+left_processes: processes that were alive ten seconds after the last command of a folder had ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from benchmarks.harness import Deadline, Figures
+from benchmarks.operations.whole_runs import FOLDER, run, undisturbed
+from storage.store import Store
+
+KEYS = ("kills", "recoveries_equal_hash", "left_processes")
+MINUTES = 10.0
+KILLS = 50
+_IN_A_FOLDER = 10
+"""Kills of one run, one after another, before it may end."""
+
+
+def measure(deadline: Deadline) -> Figures:
+    """Each folder is killed ten times on its way; a kill counts as recovered if its folder ends with the hash of an undisturbed run."""
+    _, expected = undisturbed()
+    picked, kills, recovered, left = random.Random(7), 0, 0, 0
+    while kills < KILLS:
+        deadline.allows(MINUTES)
+        folder = FOLDER / f"killed-{kills}"
+        shutil.rmtree(folder, ignore_errors=True)
+        done = 0
+        while done < _IN_A_FOLDER:
+            victim = picked.choice(list(VICTIMS))
+            was_killed, is_over = _run_and_kill(folder, victim, picked.uniform(1.0, 25.0))
+            done += was_killed
+            print(
+                f"    {kills + done}: {victim} {'killed' if was_killed else 'not seen'}{', the run ended' if is_over else ''}", flush=True
+            )
+            if is_over and not was_killed:
+                break
+        kills += done
+        ended = run(folder)
+        is_equal = ended.code == 0 and Store(folder / "store").content_hash() == expected
+        recovered += done * is_equal
+        left += _left(folder)
+        print(f"    {done} kills in this folder; {'equal hash' if is_equal else f'NOT equal: {ended.last_line}'}", flush=True)
+        shutil.rmtree(folder, ignore_errors=True)
+    return {"kills": kills, "recoveries_equal_hash": recovered, "left_processes": left}
+
+
+def _run_and_kill(folder: Path, victim: str, after_s: float) -> tuple[bool, bool]:
+    """Runs, and kills the victim once it has been seen for `after_s` seconds; whether it was killed, and whether the run ended well."""
+    seen_at: list[float] = []
+    killed: list[int] = []
+
+    def look() -> bool:
+        if killed:
+            return False
+        pid = VICTIMS[victim](folder)
+        if pid is None:
+            return False
+        seen_at.append(time.monotonic())
+        if seen_at[-1] - seen_at[0] < after_s:
+            return False
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+            killed.append(pid)
+        return False
+
+    ended = run(folder, kill_when=look)
+    return bool(killed), ended.code == 0
+
+
+def _with(folder: Path, word: str) -> int | None:
+    """The youngest process that works in the folder and has a word in its command line."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        with suppress(OSError):
+            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if word in command and str(folder) in command + str((entry / "cwd").readlink()):
+                found.append((entry.stat().st_ctime, int(entry.name)))
+    return max(found)[1] if found else None
+
+
+def _server(folder: Path) -> int | None:
+    with suppress(OSError, ValueError, KeyError):
+        return int(json.loads((folder / ".prefect" / "server.json").read_text())["pid"])
+    return None
+
+
+VICTIMS: dict[str, Callable[[Path], int | None]] = {
+    "flow": lambda folder: _with(folder, "flows.cli.main"),
+    "server": _server,
+    "trainer": lambda folder: _with(folder, "train.run"),
+}
+
+
+def _left(folder: Path) -> int:
+    """Processes of the folder that are alive after ten seconds."""
+    end = time.monotonic() + 10
+    while time.monotonic() < end and _with(folder, ""):
+        time.sleep(0.2)
+    return sum(_with(folder, word) is not None for word in ("flows.", "train.", "synth.", "prefect"))
