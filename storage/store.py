@@ -7,7 +7,7 @@ exist.
 `catalog.read.duckdb`, which is replaced atomically after each commit. Lake tables are views over the *registered* parts, with paths
 relative to the store: readers `cd` into it, or set `file_search_path` as `connect` does.
 
-It does not interpret rows, except that the counts of a funnel must add up (`storage/funnel_invariants.py`).
+It does not interpret rows, except that the counts of a funnel must add up (`storage/commits/funnel_invariants.py`).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ import duckdb
 import polars as pl
 
 from storage import duckdb_catalog
-from storage.commit_log import CommitLog, by_commit
+from storage.commits.commit_log import CommitLog, by_commit
+from storage.commits.funnel_invariants import check_funnel
 from storage.errors import BadInput, HeadraceError
 from storage.files import Busy, disk_errors, file_lock, replace_atomically, sweep, sync_dir
-from storage.funnel_invariants import check_funnel
 from storage.journal import Journal
 from storage.parts import DamagedPart, Part, find_written, part_id, read_part, rows_on_disk, write_part
 from storage.query_cancel import as_keyboard_interrupt, run_query

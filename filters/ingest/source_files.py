@@ -140,10 +140,12 @@ def _on_disk(name: str) -> list[str]:
     if Path(name).is_dir():
         raise BadInput(f"{name}: not a file; name the query files in it, e.g. with {name.rstrip('/')}/*.parquet")
     if Path(name).exists():
+        if not Path(name).is_file():
+            raise BadInput(f"{name}: neither a file nor a link to one, but a pipe or a device; write its content to a file first")
         return [name]
     if not glob.has_magic(name):
         raise BadInput(f"{name}: no such file{_near_name(Path(name))}")
-    paths = sorted(path for path in glob.glob(name, recursive=True) if not Path(path).is_dir())  # noqa: PTH207 (absolute, or not)
+    paths = sorted(path for path in glob.glob(name, recursive=True) if Path(path).is_file())  # noqa: PTH207 (absolute, or not)
     return paths or _nothing(name)
 
 

@@ -3,7 +3,7 @@
 One idea: everything that lasts says what it should be. A part's name has the hash of its rows, a policy's row the hash of its weights, and
 the log of commits the size and time of each file. `look` compares what costs no reading, at the start of every flow; `check` reads
 everything.
-It changes nothing, except that `look` stamps files that it had to read (`storage/commit_log.py`).
+It changes nothing, except that `look` stamps files that it had to read (`storage/commits/commit_log.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Literal
 import duckdb
 
 from storage import duckdb_catalog
-from storage.commit_log import CommitLog, LoggedPart
+from storage.commits.commit_log import CommitLog, LoggedPart
 from storage.errors import BadInput, HeadraceError
 from storage.health.weights import weights_hash
 from storage.parts import DamagedPart, Part, check_part, rows_on_disk

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from storage import duckdb_catalog
-from storage.commit_log import CommitLog, LoggedPart, by_commit
+from storage.commits.commit_log import CommitLog, LoggedPart, by_commit
 from storage.errors import BadInput
 from storage.files import sync_dir
 from storage.health.damage import Damage, Progress, check, check_models, check_parts

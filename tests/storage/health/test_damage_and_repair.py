@@ -12,7 +12,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from storage.commit_log import CommitLog
+from storage.commits.commit_log import CommitLog
 from storage.errors import BadInput, HeadraceError
 from storage.health.backups import back_up
 from storage.health.damage import check, look
