@@ -45,6 +45,7 @@ def _bomb(levels: int = 9) -> str:
     return "\n".join([*lines, "domain: library", f"about: *a{levels - 1}"])
 
 
+_EMPTY = [f"  e{n}: {{noun: n{n}, id: 'e###'}}" for n in range(1_000)]
 WHOLE_FILES = {
     "a number that is squared forty times": LIBRARY,
     "aliases that grow nine times nine": _bomb(),
@@ -60,8 +61,7 @@ WHOLE_FILES = {
     "half a surrogate": 'domain: "\\ud800"\n',
     "a merge of everything": "base: &b {domain: library}\n<<: [*b, *b]\n",
     "a number of 100,000 digits": f"domain: library\nabout: {'9' * 100_000}\n",
-    "a thousand entities": "domain: library\nabout: b\nentities:\n"
-    + "".join(f"  e{n}: {{noun: n{n}, id: 'e###'}}\n" for n in range(1_000)),
+    "a thousand entities": "\n".join(["domain: b", "about: b", "entities:", *_EMPTY]),
     "a million rows": LIBRARY.replace("rows: 60", "rows: 100000000"),
     "an id without room": LIBRARY.replace("id: m###", "id: m"),
     "an id of a thousand signs": LIBRARY.replace("id: m###", f"id: m{'#' * 1_000}"),
