@@ -17,6 +17,9 @@ from synth.engines.base import ChatAnswer, ChatRequest, Engine
 
 _MAX_PROBLEMS, _PROBLEM_LENGTH = 5, 300
 
+_MOST_STARTS = 100
+"""Braces and brackets that are tried as the beginning of a value; a hostile text has millions that begin none."""
+
 Check = Callable[[int, JSON], Sequence[str]]
 
 
@@ -87,13 +90,17 @@ def read(text: str) -> JSON:
     Raises:
         ValueError: there is no complete value, or it cannot be stored: NaN, infinity, half a surrogate pair.
     """
-    decoder, reason = json.JSONDecoder(), "no JSON object in it"
+    decoder, reason, tries = json.JSONDecoder(), "no JSON object in it", _MOST_STARTS
     for start, character in enumerate(text):
         if character in "{[":
             try:
                 value = decoder.raw_decode(text, start)[0]
-            except (ValueError, RecursionError) as error:
-                reason = f"no JSON: {error}"
+            except RecursionError:
+                raise ValueError("no JSON: nested too deep") from None
+            except ValueError as error:
+                reason, tries = f"no JSON: {error}", tries - 1
+                if not tries:
+                    break
             else:
                 _check_storable(value)
                 return value
