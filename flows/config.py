@@ -145,7 +145,7 @@ def remember(config: Config, *flows: Literal["synthesize", "curate", "train"]) -
 
 
 def keep_budgets(config: Config, store: Path | None = None) -> None:
-    """Gives the budgets of a configuration to its store (or to `store`), which keeps them; without a section `budgets`, those there stay."""
+    """Gives the budgets of a configuration to its store (or to `store`). Without a section `budgets`, those of the store stay."""
     if "budgets" in config.model_fields_set:
         ledger = Ledger((store or config.store).absolute())
         ledger.set_budgets(config.budgets)

@@ -175,7 +175,7 @@ def _without_secrets(rows: pl.DataFrame) -> pl.DataFrame:
         return rows
 
     def masked(column: pl.Expr) -> pl.Expr:
-        return column.str.replace_many(secrets, MASK, leftmost=True)
+        return column.str.replace_many(secrets, [MASK] * len(secrets), leftmost=True)
 
     return rows.with_columns(*(masked(pl.col(name)) for name in texts), *(pl.col(name).list.eval(masked(pl.element())) for name in lists))
 

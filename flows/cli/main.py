@@ -114,8 +114,6 @@ def run(
 
 app.command(rich_help_panel="Pipeline")(synthesize.synthesize)
 app.command(rich_help_panel="Pipeline")(curate.curate)
-
-
 app.command(rich_help_panel="Pipeline")(measure_policy.tag)
 app.command(rich_help_panel="Store")(value.value)
 app.command(rich_help_panel="Operations")(price.price)

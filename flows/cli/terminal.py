@@ -16,6 +16,7 @@ import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
 from rich.segment import Segment
+from rich.text import Text
 from typer._click.exceptions import ClickException, NoArgsIsHelpError
 from typer.core import TyperGroup
 
@@ -26,7 +27,12 @@ from storage.outside.known_secrets import shown
 class SafeConsole(Console):
     """A console that shows no control character and no known secret, whoever wrote the text: a server, a file, a user."""
 
+    def render_str(self, text: str, **how: Any) -> Text:
+        return super().render_str(shown(text), **how)
+
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        if isinstance(renderable, Text) and (clean := shown(renderable.plain)) != renderable.plain:
+            renderable = Text(clean, renderable.style, justify=renderable.justify, overflow=renderable.overflow, end=renderable.end)
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=shown(segment.text))
 

@@ -17,8 +17,9 @@ from synth.engines.base import ChatAnswer, ChatRequest, Engine
 
 _MAX_PROBLEMS, _PROBLEM_LENGTH = 5, 300
 
-_MOST_STARTS = 100
-"""Braces and brackets that are tried as the beginning of a value; a hostile text has millions that begin none."""
+_MOST_READ, _START = 5_000_000, 5_000
+"""Characters that are read in search of a value, again from each brace and bracket, and what each of these
+counts besides; a hostile text has many that begin none."""
 
 Check = Callable[[int, JSON], Sequence[str]]
 
@@ -90,7 +91,7 @@ def read(text: str) -> JSON:
     Raises:
         ValueError: there is no complete value, or it cannot be stored: NaN, infinity, half a surrogate pair.
     """
-    decoder, reason, tries = json.JSONDecoder(), "no JSON object in it", _MOST_STARTS
+    decoder, reason, left = json.JSONDecoder(), "no JSON object in it", _MOST_READ
     for start, character in enumerate(text):
         if character in "{[":
             try:
@@ -98,8 +99,8 @@ def read(text: str) -> JSON:
             except RecursionError:
                 raise ValueError("no JSON: nested too deep") from None
             except ValueError as error:
-                reason, tries = f"no JSON: {error}", tries - 1
-                if not tries:
+                reason, left = f"no JSON: {error}", left - getattr(error, "pos", start) + start - _START
+                if left < 0:
                     break
             else:
                 _check_storable(value)
