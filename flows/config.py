@@ -28,7 +28,7 @@ from storage.store import Store
 from storage.tombstones.withdrawn_rows import list_withdrawals, refuse_sources
 from synth.clusters.catalog import read_catalogue
 from synth.engines.budget import MonthlyBudget
-from synth.engines.ledger import Ledger
+from synth.engines.spending.ledger import Ledger
 from synth.haystack.generate import HaystackConfig, wordings
 from synth.run.config import SynthesisConfig
 from synth.worlds import WORLDS, admitted_names, names_in

@@ -1,6 +1,6 @@
 """What faulty model servers and kills cost: answers that are lost, calls that are paid twice, months' budgets that are overrun.
 
-A mock server in a process of its own fails three tries of ten, in every way it knows, and its journal is its bill: it charges each try whose
+A mock server in a process of its own fails three tries of ten, in every way it knows. Its journal is its bill: it charges each try whose
 answer it made, whether or not that arrived. The client is a child process that asks REQUESTS requests through `OpenAIEngine` with the
 answers and the ledger of a store; it is killed with SIGKILL several times and started again.
 
@@ -76,7 +76,7 @@ def _measure_kills(folder: Path, seed: int) -> dict[str, float]:
 
 def _measure_budget(folder: Path, seed: int) -> dict[str, float]:
     from synth.engines.budget import MonthlyBudget
-    from synth.engines.ledger import Ledger
+    from synth.engines.spending.ledger import Ledger
 
     folder.mkdir(parents=True)
     Ledger(folder / "store").set_budgets({f"openai:{MODEL}": MonthlyBudget(tokens=MONTH_TOKENS)})
@@ -112,7 +112,7 @@ def _answered(folder: Path) -> set[str]:
 
 def _counted(folder: Path) -> tuple[int, int]:
     """Tokens in the ledger: of answers, and of calls that have none."""
-    from synth.engines.ledger import Ledger
+    from synth.engines.spending.ledger import Ledger
 
     months = Ledger(folder / "store").months()
     return sum(one.prompt_tokens + one.completion_tokens for one in months), sum(one.open_tokens for one in months)

@@ -131,14 +131,12 @@ def evaluate(
         limits = {"answer_tokens": answer_tokens, "max_tokens": max_tokens, "max_usd": max_usd, "usd_per_million": usd_per_million}
         if suite:
             from flows.cli.measure_suites import SuiteOptions, measure_suites
-            from flows.config import Config, keep_budgets
+            from flows.config import Config
 
             settings = validation.set_engine_limits(validation.read_config(config, store) if config else Config(), limits)
             place = store or (settings.store if config else None)
-            if place is not None and not dry_run:
-                keep_budgets(settings, place)
             chosen = SuiteOptions(group or (), limit, user, out_file, dry_run)
-            measure_suites(suite, policy, place, settings.train.engine, chosen)
+            measure_suites(suite, policy, place, settings, chosen)
             return
         validation.refuse_options_of_suites({"--group": group, "--limit": limit, "--user": user, "--out": out_file})
         settings = validation.set_engine_limits(validation.read_config(config, store), limits)

@@ -19,7 +19,7 @@ import polars as pl
 from storage.records import JSON
 from storage.store import Part, Store, part_id
 from storage.tables import TABLES
-from synth.engines.ledger import Ledger
+from synth.engines.spending.ledger import Ledger
 
 VERSION = 1
 Answered = tuple[str, bytes, Mapping[str, JSON]]

@@ -2,7 +2,7 @@
 
 One idea: the engine's own event loop holds the requests in flight (`http.py`); many threads may call `chat`, and each waits for its own
 answers. Equal requests are sent once, an answer is in the journal before the caller gets it (`cache.py`), and before each attempt the run's
-budget is checked (`budget.py`) and the month's reserved (`metering.py`); what comes back is read with care (`openai_answers.py`).
+budget is checked (`budget.py`) and the month's reserved (`spending/metering.py`); what comes back is read with care (`openai_answers.py`).
 
 A prompt that does not fit the context window gets an empty answer with finish reason `length`, which counts against the policy. A used-up
 quota, and a wrong URL, model or key, is an `EngineUnusable`. Any other missing answer is an `EngineFailure`.
@@ -28,9 +28,9 @@ from synth.engines.base import ChatAnswer, ChatRequest, EngineFailure, EngineUnu
 from synth.engines.budget import Budget
 from synth.engines.cache import Answered, Answers
 from synth.engines.http import Background, JsonServer
-from synth.engines.metering import EngineMeter
 from synth.engines.openai_answers import answer_of, read_answer
 from synth.engines.server_errors import Cause, Problem, ServerError
+from synth.engines.spending.metering import EngineMeter
 from synth.gc_paused import pause_gc
 
 BASE_URL = "https://api.openai.com/v1"

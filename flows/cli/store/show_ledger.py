@@ -14,7 +14,7 @@ from flows.cli.terminal import handle_errors, out, print_text
 from storage.outside.known_secrets import mask
 
 if TYPE_CHECKING:
-    from synth.engines.ledger import MonthSpent
+    from synth.engines.spending.ledger import MonthSpent
 
 Month = Annotated[str | None, typer.Option("--month", metavar="YYYY-MM", help="Show this month alone (UTC).")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the rows as JSON.")]
@@ -32,7 +32,7 @@ def ledger(month: Month = None, as_json: AsJson = False, store: NewestStore = No
       headrace ledger --store runs/sample/store --month 2026-11 --json
     """
     with handle_errors(debug):
-        from synth.engines.ledger import Ledger
+        from synth.engines.spending.ledger import Ledger
 
         book = Ledger(validation.open_store(None, store).root)
         spent = [one for one in book.months() if month in (None, one.month)]

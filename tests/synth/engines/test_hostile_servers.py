@@ -128,7 +128,11 @@ def test_a_console_and_a_log_show_neither_escapes_nor_keys(caplog: pytest.LogCap
     with console.capture() as captured:
         console.print(f"model> {ESCAPES} {KEY}", markup=False)
         console.print(Text(f"{ESCAPES} {KEY}", style="bold"))
-    assert captured.get().count("secret") == 2 and "4711" not in captured.get() and not re.search("[\x07\x9b\u202e\u2066]|\x1b[^\\[]|\x1b\\[2J", captured.get())
+    assert (
+        captured.get().count("secret") == 2
+        and "4711" not in captured.get()
+        and not re.search("[\x07\x9b\u202e\u2066]|\x1b[^\\[]|\x1b\\[2J", captured.get())
+    )
     try:
         raise ValueError(f"echo {KEY}")
     except ValueError as error:

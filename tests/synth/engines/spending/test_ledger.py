@@ -27,8 +27,8 @@ from synth.engines import http
 from synth.engines.base import ChatRequest, EngineFailure
 from synth.engines.budget import BudgetSpent, MonthlyBudget
 from synth.engines.cache import Answers
-from synth.engines.ledger import Ledger, MonthSpent
 from synth.engines.openai import OpenAIConfig, OpenAIEngine
+from synth.engines.spending.ledger import Ledger, MonthSpent
 from tests.conftest import Serve
 
 ENGINE, PRICE = "openai:mock", (1.0, 2.0)

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from synth.engines.budget import BudgetSpent
-from synth.engines.ledger import Ledger, Reservation
 from synth.engines.server_errors import Problem
+from synth.engines.spending.ledger import Ledger, Reservation
 
 _LIMITS = ("max_tokens", "max_completion_tokens")
 
