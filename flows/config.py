@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from filters.funnel import FunnelConfig
 from filters.grounding.ground_model import GroundConfig
@@ -27,6 +27,8 @@ from storage.releases.release import GENERAL
 from storage.store import Store
 from storage.tombstones.withdrawn_rows import list_withdrawals, refuse_sources
 from synth.clusters.catalog import read_catalogue
+from synth.engines.budget import MonthlyBudget
+from synth.engines.spending.ledger import Ledger
 from synth.haystack.generate import HaystackConfig, wordings
 from synth.run.config import SynthesisConfig
 from synth.worlds import WORLDS, admitted_names, names_in
@@ -54,6 +56,20 @@ class Config(BaseModel):
     )
     curate: FunnelConfig = Field(FunnelConfig(), description="The funnel, from raw queries to admitted tasks.")
     train: CascadeConfig = Field(CascadeConfig(), description="The cascade: training stages, with their probes, evaluations and gate.")
+    budgets: dict[str, MonthlyBudget] = Field(
+        {},
+        description="Engine (openai:MODEL, vllm:MODEL) -> its budget of a calendar month, for all runs on the store; the store remembers "
+        "them for commands without a configuration. `headrace ledger` shows what is left.",
+    )
+
+    @field_validator("budgets")
+    @classmethod
+    def _are_engines(cls, budgets: dict[str, MonthlyBudget]) -> dict[str, MonthlyBudget]:
+        for name in budgets:
+            kind, _, model = name.partition(":")
+            if kind not in ("openai", "vllm") or not model:
+                raise ValueError(f"{name!r} is no engine that is paid for; give openai:MODEL or vllm:MODEL")
+        return budgets
 
     @property
     def folder(self) -> Path:
@@ -123,8 +139,17 @@ def remember(config: Config, *flows: Literal["synthesize", "curate", "train"]) -
     settings_of = {"synthesize": _synthesis_settings, "curate": _curation_settings, "train": _training_settings}
     for flow in flows:
         _refuse_withdrawn(config, flow)
+    keep_budgets(config)
     add_configurations(Store(config.store), [settings_of[flow](config) for flow in flows])
     return config
+
+
+def keep_budgets(config: Config, store: Path | None = None) -> None:
+    """Gives the budgets of a configuration to its store (or to `store`). Without a section `budgets`, those of the store stay."""
+    if "budgets" in config.model_fields_set:
+        ledger = Ledger((store or config.store).absolute())
+        ledger.set_budgets(config.budgets)
+        ledger.close()
 
 
 def _refuse_withdrawn(config: Config, flow: str) -> None:

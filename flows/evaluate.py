@@ -7,7 +7,7 @@ from typing import Any
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
-from flows.config import Config, recall
+from flows.config import Config, keep_budgets, recall
 from flows.runtime.artifacts import publish_report, publish_table
 from flows.runtime.progress import report
 from flows.runtime.run_names import current_run_name
@@ -26,6 +26,7 @@ def evaluate(config: Config = Config(), policy: str | None = None, suites: tuple
     """
     with work_on_store("evaluate", config.store):
         config = recall(config)
+        keep_budgets(config)
         result = measure(config, policy)
         result["suites"] = [measure_on(config, name, policy) for name in suites]
         for table in (ladder, facets):

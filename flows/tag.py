@@ -11,7 +11,7 @@ from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
 from flows import validation
-from flows.config import Config, recall
+from flows.config import Config, keep_budgets, recall
 from flows.runtime import events
 from flows.runtime.artifacts import publish_report, publish_table
 from flows.runtime.progress import report
@@ -33,6 +33,7 @@ def tag(config: Config = Config(), policy: str | None = None, again: int = 0) ->
     """
     with work_on_store("tag", config.store):
         config = recall(config)
+        keep_budgets(config)
         result = tag_tasks(config, policy, again)
         for table in (difficulty, certainty, priors, flips):
             publish_table(table(Store(config.store)))

@@ -21,6 +21,7 @@ from pydantic.fields import FieldInfo
 
 from flows.config_reference import allowed_values
 from storage.errors import BadInput
+from storage.outside.known_secrets import holds_secret
 
 Model = TypeVar("Model", bound=BaseModel)
 Place = tuple[int | str, ...]
@@ -65,6 +66,7 @@ def load(path: Path, model: type[Model]) -> Model:
     """
     document = parse(path)
     problems = [(line, f"{path}:{line}: the key `{key}` is given twice; keep one") for line, key in document.duplicate_keys]
+    problems += _list_secrets(path, document.node)
     try:
         config = model.model_validate(document.values)
     except ValidationError as error:
@@ -115,6 +117,18 @@ def _find_duplicate_keys(node: yaml.Node | None) -> Iterator[tuple[int, str]]:
     elif isinstance(node, yaml.SequenceNode):
         for item in node.value:
             yield from _find_duplicate_keys(item)
+
+
+def _list_secrets(path: Path, node: yaml.Node | None) -> list[tuple[int, str]]:
+    """Line and text of every value that holds a secret: a configuration is stored, and given to servers and jobs."""
+    if isinstance(node, yaml.MappingNode):
+        return [problem for pair in node.value for part in pair for problem in _list_secrets(path, part)]
+    if isinstance(node, yaml.SequenceNode):
+        return [problem for item in node.value for problem in _list_secrets(path, item)]
+    if node is None or not holds_secret(str(node.value)):
+        return []
+    line = node.start_mark.line + 1
+    return [(line, f"{path}:{line}: a password or key stands here, and a configuration is stored; set it in the environment instead")]
 
 
 def _list_problems(path: Path, node: yaml.Node | None, model: type[BaseModel], errors: Sequence[Any]) -> list[tuple[int, str]]:

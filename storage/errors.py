@@ -1,8 +1,16 @@
-"""The two kinds of failure that are reported in one line. Any other exception is a bug and shows its traceback."""
+"""The two kinds of failure that are reported in one line. Any other exception is a bug and shows its traceback.
+
+Messages may quote servers and files, so each is made safe to show when it is raised: no control characters, no known secrets.
+"""
+
+from storage.outside.known_secrets import shown
 
 
 class HeadraceError(Exception):
     """A failure that the input did not cause: a full disk, a lost lock, a stage that died. Exit code 1."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(shown(each) if isinstance(each, str) else each for each in args))
 
 
 class BadInput(HeadraceError):

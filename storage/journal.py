@@ -4,6 +4,7 @@ One idea: one JSON line per entry, appended with a single write. An appended ent
 after at most 100 ms (the interval of fsync). A kill can leave one incomplete last line, which readers skip.
 The caller writes the entries into a part, commits it, and then discards these entries; entries appended meanwhile stay.
 Writers exclude each other by a lock on the file. A writer that finds the file replaced or removed opens it again.
+Known secrets are masked (`storage/outside`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 
 from storage.files import disk_errors, replace_atomically, sweep, sync_dir
+from storage.outside.known_secrets import mask
 from storage.records import JSON
 
 SYNC_INTERVAL_S = 0.1
@@ -159,7 +161,8 @@ def _end_torn_line(descriptor: int) -> None:
 
 
 def _line(key: str, value: JSON) -> bytes:
-    return json.dumps({"key": key, "value": value}, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + b"\n"
+    text = mask(json.dumps({"key": key, "value": value}, ensure_ascii=False, separators=(",", ":")))
+    return text.encode("utf-8", "surrogatepass") + b"\n"
 
 
 def _parse(line: bytes) -> tuple[str, JSON] | None:

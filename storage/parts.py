@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from storage.errors import HeadraceError
 from storage.files import disk_errors, replace_atomically
+from storage.outside.known_secrets import MASK, spellings
 from storage.records import JSON, content_id
 from storage.tables import TABLES, TableSchema
 
@@ -158,7 +159,7 @@ def write_part(root: Path, table: str, part: str, frame: pl.DataFrame | pl.LazyF
     """
     if table_of(part) != table:
         raise ValueError(f"part {part} belongs to {table_of(part)}, not to {table}")
-    rows = fit(frame.collect() if isinstance(frame, pl.LazyFrame) else frame, table)
+    rows = _without_secrets(fit(frame.collect() if isinstance(frame, pl.LazyFrame) else frame, table))
     digest = content_hash(rows, table)
     relative = Path("lake", table, f"{part}-{digest}.parquet")
     target = root / relative
@@ -215,6 +216,24 @@ def check_part(root: Path, part: Part) -> None:
         digest = content_hash(rows.select(list(TABLES[part.table].columns)), part.table)
     if digest != part.content_hash:
         raise DamagedPart(root, part.path, "has other rows than it was committed with")
+
+
+def _without_secrets(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows with known secrets masked in every text."""
+    secrets = list(spellings())
+    if not secrets:
+        return rows
+    texts = [name for name, dtype in rows.schema.items() if dtype == pl.String and rows[name].str.contains_any(secrets).any()]
+    lists = [
+        name for name, dtype in rows.schema.items() if dtype == pl.List(pl.String) and rows[name].explode().str.contains_any(secrets).any()
+    ]
+    if not texts and not lists:
+        return rows
+
+    def masked(column: pl.Expr) -> pl.Expr:
+        return column.str.replace_many(secrets, [MASK] * len(secrets), leftmost=True)
+
+    return rows.with_columns(*(masked(pl.col(name)) for name in texts), *(pl.col(name).list.eval(masked(pl.element())) for name in lists))
 
 
 def find_written(root: Path, part: str) -> Part | None:

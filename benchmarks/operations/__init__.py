@@ -1,1 +1,1 @@
-"""Sections of `make bench operations`."""
+"""Operations: what faults, kills, hostile programs and other people on the machine can do to a store and its user."""

@@ -150,7 +150,7 @@ def started(
     command = [sys.executable, "-m", "benchmarks.synthesis_sections.mock_openai", "--port", str(port), "--latency-ms", str(latency_ms)]
     command += [part for name, share in (faults or {}).items() for part in ("--fault", f"{name}={share}")]
     command += ["--journal", str(journal)] if journal else []
-    root = Path(__file__).resolve().parent.parent
+    root = Path(__file__).resolve().parents[2]
     process = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
     assert process.stdout is not None
     running = Running(process, int(process.stdout.readline()))

@@ -136,7 +136,7 @@ def evaluate(
             settings = validation.set_engine_limits(validation.read_config(config, store) if config else Config(), limits)
             place = store or (settings.store if config else None)
             chosen = SuiteOptions(group or (), limit, user, out_file, dry_run)
-            measure_suites(suite, policy, place, settings.train.engine, chosen)
+            measure_suites(suite, policy, place, settings, chosen)
             return
         validation.refuse_options_of_suites({"--group": group, "--limit": limit, "--user": user, "--out": out_file})
         settings = validation.set_engine_limits(validation.read_config(config, store), limits)

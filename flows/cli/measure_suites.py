@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from flows.cli.terminal import out, print_text
 
 if TYPE_CHECKING:
+    from flows.config import Config
     from flows.summaries.summary_tables import Table
     from synth.engines.base import Engine
     from train.config import EngineConfig
@@ -38,16 +39,18 @@ def measure_suites(
     names: Sequence[str],
     policy: str | None,
     store: Path | None,
-    config: EngineConfig,
+    settings: Config,
     options: SuiteOptions,
 ) -> None:
     """Measure a policy on these suites, and print what each says as it ends; or print what that takes."""
+    from flows.config import keep_budgets
     from flows.summaries.summary_tables import print_table
     from storage.store import Store
     from synth.worlds.stored_worlds import register_stored
     from train.measure.suites.suite_names import check_names
 
     check_names(names)
+    config = settings.train.engine
     if store is not None:
         register_stored(Store(store))
     cases = {name: _cases(name, options) for name in dict.fromkeys(names)}
@@ -56,6 +59,8 @@ def measure_suites(
         print_text("nothing was done", style="dim")
         return
     _check_writable(options.out_file)
+    if store is not None:
+        keep_budgets(settings, store)
     with contextlib.closing(_measure(cases, policy, store, config, options.user)) as every:
         for place, (name, measured) in enumerate(every):
             if options.out_file is not None:

@@ -9,19 +9,36 @@ import contextlib
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
+from rich.segment import Segment
+from rich.text import Text
 from typer._click.exceptions import ClickException, NoArgsIsHelpError
 from typer.core import TyperGroup
 
 from storage.errors import BadInput, HeadraceError
+from storage.outside.known_secrets import shown
 
-out = Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else 120)
-err = Console(stderr=True, highlight=False, emoji=False)
+
+class SafeConsole(Console):
+    """A console that shows no control character and no known secret, whoever wrote the text: a server, a file, a user."""
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        return super().render_str(shown(text), **how)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        if isinstance(renderable, Text) and (clean := shown(renderable.plain)) != renderable.plain:
+            renderable = Text(clean, renderable.style, justify=renderable.justify, overflow=renderable.overflow, end=renderable.end)
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=shown(segment.text))
+
+
+out = SafeConsole(highlight=False, emoji=False, width=None if sys.stdout.isatty() else 120)
+err = SafeConsole(stderr=True, highlight=False, emoji=False)
 
 
 @contextlib.contextmanager
@@ -82,7 +99,7 @@ class OneLineErrors(TyperGroup):
 
 
 def print_text(text: str, style: str = "") -> None:
-    """Print text on stdout unchanged: no markup, no wrapping."""
+    """Print text on stdout without markup and wrapping."""
     out.print(text, style=style, markup=False, soft_wrap=True)
 
 
@@ -123,7 +140,7 @@ def _enable_completion(words: Sequence[str]) -> None:
 
 def _fail(message: str, code: int, debug: bool) -> None:
     if debug:
-        traceback.print_exc()
+        sys.stderr.write(shown(traceback.format_exc()))
     _print_error(message)
     raise typer.Exit(code)
 

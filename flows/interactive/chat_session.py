@@ -22,12 +22,12 @@ from typing import Any
 
 from flows.interactive.world_repl import LEAVE, Need, WorldSession, draw_need, draw_task
 from storage.errors import BadInput
+from storage.outside.safe_text import safe_text
 from storage.records import CODE_TOOL, JSON, Language, Message, Task, Tool, is_error
 from synth.engines.base import ChatAnswer, ChatRequest, Engine
 from synth.engines.local.call_texts import is_broken_call
 from synth.rollouts.episode import MAX_TOKENS, MAX_TURNS, request_seed
 from synth.sandbox import SandboxError
-from synth.sandbox.safe_text import safe_text
 from synth.tasks.solver import NotAdmitted
 from synth.tasks.verify import judge
 from synth.worlds.run_python import missing

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from storage.errors import BadInput
+from storage.outside.safe_text import safe_text
 from storage.records import JSON, MAX_NESTING
-from synth.sandbox.safe_text import safe_text
 
 _PSEUDO_TOOLS = frozenset({"optional settings"})
 _NAME_LENGTH = 256

@@ -63,6 +63,23 @@ class Budget:
             raise BudgetSpent(f"the budget is spent: {self.spent_usd:.2f} of {self.usd:.2f} dollars; raise it and run the same again")
 
 
+class MonthlyBudget(BaseModel):
+    """What an engine may cost in a calendar month (UTC), in all runs on a store together."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    tokens: int | None = Field(None, ge=1, description="Prompt and answer tokens of a month; null: no limit.")
+    usd: float | None = Field(None, gt=0, description="US dollars of a month, by `usd_per_million`; null: no limit.")
+    usd_per_million: tuple[float, float] = Field(
+        (0.0, 0.0), description="Price in US dollars of a million prompt tokens, and of a million answer tokens."
+    )
+
+    @model_validator(mode="after")
+    def _has_prices(self) -> Self:
+        _check_prices(self.usd_per_million, self.usd, "usd")
+        return self
+
+
 class AskingConfig(BaseModel):
     """Limits of requests to engines, and their budget."""
 
@@ -78,11 +95,16 @@ class AskingConfig(BaseModel):
 
     @model_validator(mode="after")
     def _has_prices(self) -> Self:
-        if min(self.usd_per_million) < 0:
-            raise ValueError(f"usd_per_million {list(self.usd_per_million)}: a price cannot be negative")
-        if self.max_usd is not None and not any(self.usd_per_million):
-            raise ValueError("max_usd has no effect without prices: give usd_per_million too")
+        _check_prices(self.usd_per_million, self.max_usd, "max_usd")
         return self
 
     def budget(self) -> Budget:
         return Budget(tokens=self.max_tokens, usd=self.max_usd, usd_per_million=self.usd_per_million)
+
+
+def _check_prices(usd_per_million: tuple[float, float], limit: float | None, key: str) -> None:
+    """Raises ValueError: a price is negative, or dollars are limited without prices."""
+    if min(usd_per_million) < 0:
+        raise ValueError(f"usd_per_million {list(usd_per_million)}: a price cannot be negative")
+    if limit is not None and not any(usd_per_million):
+        raise ValueError(f"{key} has no effect without prices: give usd_per_million too")

@@ -19,6 +19,7 @@ import polars as pl
 from storage.records import JSON
 from storage.store import Part, Store, part_id
 from storage.tables import TABLES
+from synth.engines.spending.ledger import Ledger
 
 VERSION = 1
 Answered = tuple[str, bytes, Mapping[str, JSON]]
@@ -30,11 +31,13 @@ class Answers:
     """The answers of a store, committed or in the journal; thread-safe.
 
     run: name of the run that is noted with every new answer; empty for none.
+    ledger: of the same store; what is asked is counted there. None: a new one.
     """
 
     run = ""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, ledger: Ledger | None = None) -> None:
+        self.ledger = ledger or Ledger(store.root)
         self._store, self._journal = store, store.journal(_JOURNAL)
         self._lock = threading.Lock()
         stored = store.query("SELECT answer_id, answer FROM answers")
@@ -114,3 +117,4 @@ class Answers:
 
     def close(self) -> None:
         self._journal.close()
+        self.ledger.close()

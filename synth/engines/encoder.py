@@ -37,6 +37,10 @@ _IN_FLIGHT = 8
 """Concurrent requests to a server."""
 
 
+_ANSWER_BYTES, _VECTOR_BYTES = 1 << 20, 1 << 18
+"""Most bytes of a server's answer without its vectors, and of a vector: 8,192 numbers and more."""
+
+
 class EncoderConfig(BaseModel):
     """The embedding model: built in, unless a folder or a server is named."""
 
@@ -179,9 +183,11 @@ async def _ask_batches(texts: Sequence[str], config: EncoderConfig) -> list[Vect
     )
     batches = [list(texts[start : start + config.batch]) for start in range(0, len(texts), config.batch)]
 
+    most = _ANSWER_BYTES + config.batch * _VECTOR_BYTES
+
     async def ask(batch: list[str]) -> Vectors:
         body = json.dumps({"model": config.model, "input": batch, "encoding_format": "float"}).encode()
-        return await server.post("embeddings", body, lambda answer: _vectors(answer, len(batch), config))
+        return await server.post("embeddings", body, lambda answer: _vectors(answer, len(batch), config), most_bytes=most)
 
     try:
         return list(await asyncio.gather(*map(ask, batches)))

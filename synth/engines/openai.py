@@ -1,8 +1,8 @@
 """The engine `openai:MODEL`: any server with OpenAI's chat completions API.
 
 One idea: the engine's own event loop holds the requests in flight (`http.py`); many threads may call `chat`, and each waits for its own
-answers. Equal requests are sent once, an answer is in the journal before the caller gets it (`cache.py`), and the budget is checked before
-each attempt (`budget.py`).
+answers. Equal requests are sent once, an answer is in the journal before the caller gets it (`cache.py`), and before each attempt the run's
+budget is checked (`budget.py`) and the month's reserved (`spending/metering.py`); what comes back is read with care (`openai_answers.py`).
 
 A prompt that does not fit the context window gets an empty answer with finish reason `length`, which counts against the policy. A used-up
 quota, and a wrong URL, model or key, is an `EngineUnusable`. Any other missing answer is an `EngineFailure`.
@@ -11,7 +11,6 @@ quota, and a wrong URL, model or key, is an `EngineUnusable`. Any other missing 
 from __future__ import annotations
 
 import asyncio
-import math
 import os
 import re
 import time
@@ -23,12 +22,15 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
 from storage.errors import BadInput
-from storage.records import JSON, FunctionCall, Message, Tool, ToolCall
-from synth.engines.base import ChatAnswer, ChatRequest, EngineFailure, EngineUnusable, FinishReason
+from storage.outside.safe_text import one_line
+from storage.records import JSON, Message, Tool
+from synth.engines.base import ChatAnswer, ChatRequest, EngineFailure, EngineUnusable
 from synth.engines.budget import Budget
 from synth.engines.cache import Answered, Answers
 from synth.engines.http import Background, JsonServer
+from synth.engines.openai_answers import answer_of, read_answer
 from synth.engines.server_errors import Cause, Problem, ServerError
+from synth.engines.spending.metering import EngineMeter
 from synth.gc_paused import pause_gc
 
 BASE_URL = "https://api.openai.com/v1"
@@ -38,11 +40,13 @@ _OVERFLOW = re.compile(
     r"context length|maximum context|max_model_len|too long|too many tokens|input tokens|output limit was reached", re.IGNORECASE
 )
 """Errors for a prompt that does not fit, or for reasoning that reached the limit (OpenAI)."""
+_ANSWER_BYTES, _TOKEN_BYTES, _PROMPT_BYTES = 1 << 20, 256, 8 << 20
+"""Of an answer without its tokens, of a token (of each alternative too), and of the ids of a prompt's tokens."""
 _NEWER_LIMIT = "max_completion_tokens"
 _TRACED: Mapping[str, JSON] = {"return_token_ids": True, "logprobs": True}
+_SHOWN_NAME = 80
 _PING = ChatRequest((Message(role="user", content="ping"),), max_tokens=1)
 _NEVER_STRICT = frozenset({"allOf", "oneOf", "not", "if", "then", "else", "dependentRequired", "dependentSchemas", "patternProperties"})
-_FINISH_REASONS: Mapping[str, FinishReason] = {"length": "length", "tool_calls": "tool_calls"}
 
 
 class OpenAIConfig(BaseModel):
@@ -88,6 +92,7 @@ class OpenAIEngine:
     ) -> None:
         self.config, self.budget = config, budget or Budget()
         self.name, self._answers, self._ended = name or f"openai:{config.model}", answers, ended
+        self._meter = EngineMeter(answers.ledger, self.name, self.budget.usd_per_million) if answers is not None else None
         self._background = Background(self.name)
         self._pending: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
         self._counted: set[str] = set()
@@ -156,7 +161,7 @@ class OpenAIEngine:
             data = await self._ask_once(key, body)
         elif self._answers is not None and not self._answers.run:
             self._count(key, data)
-        return _answer(data, self.name, self.budget.cost_usd(data["prompt_tokens"], data["completion_tokens"]))
+        return answer_of(data, self.name, self.budget.cost_usd(data["prompt_tokens"], data["completion_tokens"]))
 
     async def _ask_once(self, key: str, body: bytes) -> Mapping[str, Any]:
         """The answer to a request that is not cached; equal requests wait for the first one."""
@@ -207,12 +212,32 @@ class OpenAIEngine:
     async def _ask(self, body: bytes) -> Mapping[str, Any]:
         started = time.perf_counter()
         try:
-            data = await self._server.post("chat/completions", body, _read, self._before)
+            data = await self._post(body, self._before)
         except ServerError as error:
             if error.problem.status in (400, 413, 422) and _OVERFLOW.search(error.problem.words):
                 return {"message": {"content": None}, "finish_reason": "length", "prompt_tokens": 0, "completion_tokens": 0}
             raise self._failure(error) from error
         return data | {"latency_s": round(time.perf_counter() - started, 6)}
+
+    async def _post(self, body: bytes, before: Callable[[], None] | None = None, tries: int | None = None) -> dict[str, JSON]:
+        """The answer to a request, counted in the ledger. Raises ServerError, BudgetSpent, and what `before` raises."""
+        path, fields = "chat/completions", orjson.loads(body)
+        bound = self._most_bytes(fields)
+        if self._meter is None:
+            return await self._server.post(path, body, read_answer, before, tries=tries, most_bytes=bound)
+        call = self._meter.call(fields, len(body))
+        try:
+            data = await self._server.post(path, body, read_answer, before, tries=tries, most_bytes=bound, meter=call)
+            call.settle(data["prompt_tokens"], data["completion_tokens"])
+            return data
+        finally:
+            call.close()
+
+    def _most_bytes(self, fields: Mapping[str, Any]) -> int:
+        """Bound of an answer's bytes: what its tokens can take, with their alternatives."""
+        tokens = int(fields.get(self.limit_field) or 0) * int(fields.get("n") or 1)
+        of_prompt = _PROMPT_BYTES if fields.get("return_token_ids") else 0
+        return _ANSWER_BYTES + of_prompt + tokens * _TOKEN_BYTES * (1 + int(fields.get("top_logprobs") or 0))
 
     def _before(self) -> None:
         """Called before each attempt. Raises EngineFailure if the server has ended, BudgetSpent if the budget is used up."""
@@ -235,8 +260,10 @@ class OpenAIEngine:
         try:
             served = {one["id"]: one for one in (await self._server.get("models"))["data"]}
             if model not in served:
-                raise BadInput(f"{url} serves no model {model!r}; it serves {', '.join(sorted(served)[:8]) or 'none'}")
-            self.context_tokens = served[model].get("max_model_len")
+                names = [one_line(name, _SHOWN_NAME) for name in sorted(served)[:8]]
+                raise BadInput(f"{url} serves no model {model!r}; it serves {', '.join(names) or 'none'}")
+            window = served[model].get("max_model_len")
+            self.context_tokens = window if isinstance(window, int) and window > 0 else None
             await self._ping(tools)
             if traced:
                 self.returns_tokens = await self._returns_tokens()
@@ -248,7 +275,7 @@ class OpenAIEngine:
             if self._gone() or problem.cause is Cause.QUOTA or (error.is_temporary and problem.status is not None):
                 raise self._failure(error) from error
             raise BadInput(str(error)) from error
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, AttributeError) as error:
             raise BadInput(f"{url} is no OpenAI-compatible server: {url}/models lists no models; correct OPENAI_BASE_URL") from error
 
     async def _ping(self, tools: bool) -> None:
@@ -256,7 +283,7 @@ class OpenAIEngine:
         ping = Tool(name="ping", description="Says pong.", parameters={"type": "object", "properties": {}}, server="", domain="")
         request = replace(_PING, tools=(ping,) if tools else ())
         try:
-            await self._server.post("chat/completions", orjson.dumps(self.body(request)), _read, tries=_CHECK_TRIES)
+            await self._post(orjson.dumps(self.body(request)), tries=_CHECK_TRIES)
         except ServerError as error:
             status, words = error.problem.status, error.problem.words
             if status == 400 and _NEWER_LIMIT in words and self.limit_field != _NEWER_LIMIT:
@@ -269,7 +296,7 @@ class OpenAIEngine:
         """Whether it returns tokens on request; other servers refuse or ignore the request."""
         try:
             body = orjson.dumps({**self.body(_PING), **_TRACED})
-            return "prompt_ids" in await self._server.post("chat/completions", body, _read, tries=_CHECK_TRIES)
+            return "prompt_ids" in await self._post(body, tries=_CHECK_TRIES)
         except ServerError as error:
             if error.problem.cause is not Cause.REQUEST:
                 raise
@@ -328,64 +355,3 @@ def is_closed(schema: JSON) -> bool:
     defined = [*schema.get("$defs", {}).values(), *schema.get("definitions", {}).values()]
     items = [schema["items"]] if "items" in schema else []
     return all(is_closed(one) for one in (*property_schemas.values(), *items, *schema.get("anyOf", ()), *defined))
-
-
-def _read(response: Any) -> dict[str, JSON]:
-    """The part of a response that is cached. Raises KeyError, TypeError, ValueError or IndexError if it is malformed."""
-    choice, usage = response["choices"][0], response.get("usage") or {}
-    message = choice["message"]
-    calls = [
-        {"id": call["id"], "name": call["function"]["name"], "arguments": _text(call["function"]["arguments"])}
-        for call in message.get("tool_calls") or ()
-    ]
-    data: dict[str, JSON] = {
-        "message": {"content": message.get("content"), "tool_calls": calls},
-        "finish_reason": choice.get("finish_reason"),
-        "prompt_tokens": int(usage.get("prompt_tokens") or 0),
-        "completion_tokens": int(usage.get("completion_tokens") or 0),
-    }
-    steps = (choice.get("logprobs") or {}).get("content")
-    if steps:
-        data["logprobs"] = [round(float(step["logprob"]), 6) for step in steps]
-        data["entropies"] = [round(_entropy(step), 6) for step in steps]
-    if choice.get("token_ids"):
-        data["token_ids"] = choice["token_ids"]
-    if response.get("prompt_token_ids"):
-        data["prompt_ids"] = response["prompt_token_ids"]
-    _answer(data, "", 0.0)
-    return data
-
-
-def _text(arguments: Any) -> str:
-    if not isinstance(arguments, str):
-        raise TypeError("arguments that are no text")
-    return arguments
-
-
-def _entropy(step: Mapping[str, Any]) -> float:
-    """Lower bound of a step's entropy in nats: the likeliest tokens, and the rest as one token."""
-    shares = [math.exp(one["logprob"]) for one in step.get("top_logprobs") or ()]
-    shares.append(max(0.0, 1.0 - sum(shares)))
-    return -sum(share * math.log(share) for share in shares if share > 0)
-
-
-def _answer(data: Mapping[str, Any], name: str, usd: float) -> ChatAnswer:
-    message = data["message"]
-    calls = tuple(
-        ToolCall(id=call["id"], function=FunctionCall(name=call["name"], arguments=call["arguments"]))
-        for call in message.get("tool_calls") or ()
-    )
-    finish = _FINISH_REASONS.get(data["finish_reason"], "tool_calls" if calls else "stop")
-    return ChatAnswer(
-        Message(role="assistant", content=message["content"] or (None if calls else ""), tool_calls=calls),
-        finish,
-        token_ids=tuple(data.get("token_ids", ())),
-        logprobs=tuple(data.get("logprobs", ())),
-        prompt_tokens=data["prompt_tokens"],
-        completion_tokens=data["completion_tokens"],
-        policy_version=name,
-        entropies=tuple(data.get("entropies", ())),
-        latency_s=data.get("latency_s", 0.0),
-        usd=usd,
-        prompt_ids=tuple(data.get("prompt_ids", ())),
-    )

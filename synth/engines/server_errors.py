@@ -4,7 +4,8 @@ One idea: the cause decides what happens next. A rate limit is waited for, an ou
 a used-up quota stops the caller at once, because every other request would meet it too. The message is one line: what happened, where, and
 what to do.
 
-It sends nothing (`http.py`). Providers use the same status for different causes, so codes and words of the answer count too.
+What a server says is cut and cleaned before anything else sees it. Providers use the same status for different causes, so codes and words
+of the answer count too. It sends nothing (`http.py`).
 """
 
 from __future__ import annotations
@@ -22,12 +23,16 @@ import aiohttp
 import orjson
 
 from storage.errors import HeadraceError
+from storage.outside.safe_text import one_line
 
 LONGEST_RETRY_AFTER_S = 600.0
 """A server that asks for a longer wait has a limit per hour or day, which counts as a quota."""
-_MAX_WORDS_LENGTH = 300
+_WORDS_BYTES = 2_000
+"""Of a body that is no JSON, from which its words are taken."""
 _LATER = frozenset({408, 409, 425})
 """Statuses below 500 that the same request may not meet a second time."""
+_MAY_HAVE_COST = frozenset({408, 504})
+"""Statuses of a time-out on the way: the model may have answered."""
 _QUOTA_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "insufficient_credits"})
 _QUOTA = re.compile(r"quota|billing|credits?\b|balance", re.IGNORECASE)
 _PER_TIME = re.compile(r"per (second|minute|hour)|(retry|try again) (in|after)|rate.?limit", re.IGNORECASE)
@@ -51,8 +56,11 @@ class Cause(StrEnum):
     MODEL = "model"
     KEY = "key"
     REQUEST = "request"
+    LENGTH = "length"
 
 
+_NOT_SENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError)
+"""Errors before anything was sent."""
 _TEMPORARY = frozenset({Cause.RATE_LIMIT, Cause.OUTAGE})
 
 
@@ -63,6 +71,7 @@ class Problem:
     what: for the user, such as `status 503` or `connection refused`.
     status, words: of the server's answer; None and empty without one.
     retry_after_s: seconds after which the server wants the next attempt; None if it did not say.
+    is_free: whether the attempt certainly cost nothing: it never reached the server, or the server refused it.
     """
 
     cause: Cause
@@ -70,6 +79,7 @@ class Problem:
     status: int | None = None
     words: str = ""
     retry_after_s: float | None = None
+    is_free: bool = False
 
     def __str__(self) -> str:
         return f"{self.what}: {self.words}" if self.words else self.what
@@ -97,7 +107,7 @@ class ServerError(HeadraceError):
     @property
     def is_permanent(self) -> bool:
         """Whether every other request would meet the same, now and later."""
-        return not self.is_temporary and self.problem.cause is not Cause.REQUEST
+        return not self.is_temporary and self.problem.cause not in (Cause.REQUEST, Cause.LENGTH)
 
 
 def _describe(problem: Problem, tries: int, setting: str, has_key: bool) -> tuple[str, str]:
@@ -124,6 +134,8 @@ def _describe(problem: Problem, tries: int, setting: str, has_key: bool) -> tupl
             return ("the key is refused", remedy) if has_key else ("a key is required", "set OPENAI_API_KEY")
         case Cause.REQUEST:
             return "the request is refused", ""
+        case Cause.LENGTH:
+            return "the answer is too long, and was not read to its end", ""
 
 
 def problem_of_answer(status: int, headers: Mapping[str, str], body: bytes, *, has_answered: bool, is_served: bool = False) -> Problem:
@@ -140,8 +152,15 @@ def problem_of_answer(status: int, headers: Mapping[str, str], body: bytes, *, h
         cause = Cause.OUTAGE
     elif cause is Cause.URL and is_served and not is_page and 400 <= status < 500:
         cause = Cause.REQUEST
-    what = f"status {status}" if status >= 300 else "a web page" if is_page else "malformed answer"
-    return Problem(cause, what, status, "a web page" if is_page and status >= 300 else words if status >= 300 else "", retry_after_s)
+    is_error = status >= 300
+    what = f"status {status}" if is_error else "a web page" if is_page else "malformed answer"
+    is_free = is_error and status not in _MAY_HAVE_COST
+    return Problem(cause, what, status, "a web page" if is_page and is_error else words if is_error else "", retry_after_s, is_free)
+
+
+def problem_of_length(most_bytes: int) -> Problem:
+    """The problem of an answer that is longer than this."""
+    return Problem(Cause.LENGTH, f"more than {most_bytes:,} bytes")
 
 
 def _cause_of_status(status: int, words: str, codes: frozenset[str], is_page: bool, retry_after_s: float | None) -> Cause:
@@ -165,26 +184,30 @@ def _cause_of_status(status: int, words: str, codes: frozenset[str], is_page: bo
 
 def problem_of_connection(error: Exception, timeout_s: float, *, has_answered: bool) -> Problem:
     """The problem of a request that got no whole answer. timeout_s: time limit of an attempt. has_answered: as in `problem_of_answer`."""
-    wrong_url = Cause.OUTAGE if has_answered else Cause.URL
+    cause, what = _cause_of_connection(error, timeout_s, Cause.OUTAGE if has_answered else Cause.URL)
+    return Problem(cause, one_line(what), is_free=isinstance(error, _NOT_SENT))
+
+
+def _cause_of_connection(error: Exception, timeout_s: float, wrong_url: Cause) -> tuple[Cause, str]:
     match error:
         case aiohttp.ConnectionTimeoutError():
-            return Problem(Cause.OUTAGE, "time-out while connecting")
+            return Cause.OUTAGE, "time-out while connecting"
         case TimeoutError():
-            return Problem(Cause.OUTAGE, f"time-out, {timeout_s:g} s")
+            return Cause.OUTAGE, f"time-out, {timeout_s:g} s"
         case aiohttp.InvalidURL() | aiohttp.NonHttpUrlClientError():
-            return Problem(wrong_url, "not a URL")
+            return wrong_url, "not a URL"
         case aiohttp.ClientConnectorDNSError():
-            return Problem(wrong_url, f"host {error.host!r} is unknown")
+            return wrong_url, f"host {error.host!r} is unknown"
         case aiohttp.ClientSSLError():
-            return Problem(wrong_url, f"no TLS connection, {type(error).__name__}")
+            return wrong_url, f"no TLS connection, {type(error).__name__}"
         case aiohttp.ClientPayloadError():
-            return Problem(Cause.OUTAGE, "the answer was cut short")
+            return Cause.OUTAGE, "the answer was cut short"
         case OSError(errno=int(number)) if number > 0:
-            return Problem(Cause.OUTAGE, os.strerror(number).lower())
+            return Cause.OUTAGE, os.strerror(number).lower()
         case aiohttp.ClientConnectorError():
-            return Problem(Cause.OUTAGE, "no connection")
+            return Cause.OUTAGE, "no connection"
         case _:
-            return Problem(Cause.OUTAGE, f"connection lost, {type(error).__name__}")
+            return Cause.OUTAGE, f"connection lost, {type(error).__name__}"
 
 
 def is_web_page(headers: Mapping[str, str], body: bytes) -> bool:
@@ -195,19 +218,19 @@ def _parse_retry_after(value: str | None) -> float | None:
     """Seconds, from a header `Retry-After` (seconds or a date), at least 0; None without a usable one."""
     if value is None:
         return None
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, OverflowError):
         is_count = value.strip().replace(".", "", 1).isdigit()
         return max(0.0, float(value) if is_count else email.utils.parsedate_to_datetime(value).timestamp() - time.time())
     return None
 
 
 def _words_and_codes(body: bytes) -> tuple[str, frozenset[str]]:
-    """The message of an error in OpenAI's form, else the beginning of the body; and its `code` and `type`."""
-    with contextlib.suppress(ValueError, KeyError, TypeError):
+    """The message of an error in OpenAI's form, else the beginning of the body, as one safe line; and its `code` and `type`."""
+    with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
         value = orjson.loads(body)
         error = value.get("error", value)
         if not isinstance(error, dict):
-            return str(error)[:_MAX_WORDS_LENGTH], frozenset()
+            return one_line(str(error)), frozenset()
         codes = frozenset(str(error[key]) for key in ("code", "type") if error.get(key))
-        return str(error["message"])[:_MAX_WORDS_LENGTH], codes
-    return body[:_MAX_WORDS_LENGTH].decode(errors="replace").strip(), frozenset()
+        return one_line(str(error["message"])), codes
+    return one_line(body[:_WORDS_BYTES].decode(errors="replace")), frozenset()

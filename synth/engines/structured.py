@@ -17,6 +17,10 @@ from synth.engines.base import ChatAnswer, ChatRequest, Engine
 
 _MAX_PROBLEMS, _PROBLEM_LENGTH = 5, 300
 
+_MOST_READ, _START = 5_000_000, 5_000
+"""Characters that are read in search of a value, again from each brace and bracket, and what each of these
+counts besides; a hostile text has many that begin none."""
+
 Check = Callable[[int, JSON], Sequence[str]]
 
 
@@ -87,13 +91,17 @@ def read(text: str) -> JSON:
     Raises:
         ValueError: there is no complete value, or it cannot be stored: NaN, infinity, half a surrogate pair.
     """
-    decoder, reason = json.JSONDecoder(), "no JSON object in it"
+    decoder, reason, left = json.JSONDecoder(), "no JSON object in it", _MOST_READ
     for start, character in enumerate(text):
         if character in "{[":
             try:
                 value = decoder.raw_decode(text, start)[0]
-            except (ValueError, RecursionError) as error:
-                reason = f"no JSON: {error}"
+            except RecursionError:
+                raise ValueError("no JSON: nested too deep") from None
+            except ValueError as error:
+                reason, left = f"no JSON: {error}", left - getattr(error, "pos", start) + start - _START
+                if left < 0:
+                    break
             else:
                 _check_storable(value)
                 return value

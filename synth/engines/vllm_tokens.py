@@ -29,6 +29,8 @@ Reply = Callable[[int, ChatAnswer], Sequence[Message] | None]
 _TRIES = 4
 _TIMEOUT_S = 3600.0
 """Time limit of one answer, with the time that it waits for its turn."""
+_MOST_BYTES = 64 << 20
+"""Of an answer: the log-probabilities of a long prompt."""
 _FINISHED = frozenset({"stop", "length"})
 
 
@@ -114,7 +116,7 @@ class VLLMTokenEngine:
     async def _generate(self, ids: Sequence[int], sampling: JSON, read: Callable[[Mapping[str, Any]], Any]) -> Any:
         body = orjson.dumps({"model": self._model, "token_ids": list(ids), "sampling_params": sampling})
         try:
-            return await self._server.post("inference/v1/generate", body, read, self._check_running)
+            return await self._server.post("inference/v1/generate", body, read, self._check_running, most_bytes=_MOST_BYTES)
         except ServerError as error:
             raise EngineFailure(self._running.ended() or str(error)) from error
 

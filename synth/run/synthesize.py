@@ -150,7 +150,7 @@ class _Run:
         self.steered |= {"focus": self.focus.id} if self.focus is not None else {}
         self.run = content_id("synthesis", self.steered, self.setup.versions)
         self.rounds = RoundParts(self.setup, self.run, self.steered)
-        self.state = RunState()
+        self.state, self.is_spent = RunState(), False
         played_by = content_id("roles", self.steered["roles"]) if "roles" in self.steered else ""
         self.jobs = RoundJobs(self.setup, self.state, self.focus, played_by, executor)
         self.patience = Patience(config, self.state, warn, is_scripted=engines.is_scripted)
@@ -194,6 +194,7 @@ class _Run:
             kept = f"{self.state.accepted:,} of {self.config.accepted:,} conversations are accepted and kept"
             raise EngineUnusable(f"{error} (stopped in round {number}; {kept})") from error
         except BudgetSpent as spent:
+            self.is_spent = True
             self.notes += (f"stopped in round {number}: {spent}; what was answered is kept, and is not paid for again",)
         return number, unsteered
 
@@ -225,7 +226,7 @@ class _Run:
         got, target = self.state.accepted, self.config.accepted
         if got >= target:
             return []
-        if self.engines.budget is not None and self.engines.budget.is_spent:
+        if self.is_spent or (self.engines.budget is not None and self.engines.budget.is_spent):
             return [f"{got:,} of {target:,} accepted when the budget was spent"]
         if self.state.proposals >= self.config.max_proposals:
             return [f"stopped at {got:,} of {target:,} accepted: all {self.config.max_proposals:,} proposals are used up (max_proposals)"]

@@ -28,10 +28,10 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from storage.outside.safe_text import safe_text
 from storage.records import JSON
 from synth.sandbox import seccomp, supervisor
 from synth.sandbox.base import BoxDied, Limits, Protection, SandboxError
-from synth.sandbox.safe_text import safe_text
 
 PREFIX = "headrace"
 READY_S = 30.0

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from storage.errors import BadInput
+from storage.outside.safe_text import safe_text
 from storage.records import JSON
 from synth.sandbox import snippet, supervisor
 from synth.sandbox.base import PROGRAM_BYTES, BoxDied, Limits, Protection, Result, SandboxError
 from synth.sandbox.box import Answer, Box, Provider
-from synth.sandbox.safe_text import safe_text
 
 MOST_WAITING = 4
 """Most boxes that wait for the next session; further ones are closed."""

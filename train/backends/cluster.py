@@ -10,18 +10,15 @@ What it does not do: talk to the cluster (`train/backends/ray.py`).
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from storage.outside.known_secrets import holds_secret, is_secret_name
 from train.child_process import OFFLINE, THREADS
 from train.spec import StageSpec
 
-_SECRET = re.compile(r"(KEYS?|TOKENS?|SECRETS?|PASSWORDS?|PASSWD|PASSPHRASE|PASS|PWD|CREDENTIALS?)$", re.IGNORECASE)
-LOGIN = re.compile(r"://[^/\s]*:[^/\s]*@|https?://[^/\s]+@|[?&][^=&\s]*(signature|token|secret|sig)=", re.IGNORECASE)
-"""A URL with a password, with a token as user name, or with a signature."""
 _INSTEAD = "give it to the nodes themselves (a secret of the cluster, a role of its machines), whose environment every job has"
 
 
@@ -58,14 +55,14 @@ class ClusterConfig(BaseModel):
     @classmethod
     def _check_secrets(cls, env: dict[str, str]) -> dict[str, str]:
         for name, value in env.items():
-            if any(_SECRET.search(word) for word in name.split("_")) or LOGIN.search(value):
+            if is_secret_name(name) or holds_secret(value):
                 raise ValueError(f"{name} looks like a secret, and a cluster shows the environment of its jobs to all; {_INSTEAD}")
         return env
 
     @field_validator("address", "image", "working_dir", "checkpoints")
     @classmethod
     def _check_login(cls, value: str | None) -> str | None:
-        if value is not None and LOGIN.search(value):
+        if value is not None and holds_secret(value):
             raise ValueError(f"the URL has a password or a token in it, and a cluster shows its jobs to all; {_INSTEAD}")
         return value
 

@@ -26,6 +26,7 @@ from packaging.version import InvalidVersion, Version
 
 from storage.errors import BadInput, HeadraceError
 from storage.files import replace_atomically
+from storage.outside.known_secrets import holds_secret
 from train.backends.base import (
     LOG,
     RESULT,
@@ -39,7 +40,7 @@ from train.backends.base import (
     cancel_on_exit,
     is_out_of_memory,
 )
-from train.backends.cluster import LOGIN, ClusterConfig, job, resources_of
+from train.backends.cluster import ClusterConfig, job, resources_of
 from train.backends.on_nodes import NO_NODES
 from train.backends.ray_jobs import POLL_S, Job, Jobs, NoAnswer, last_line
 from train.backends.remote_sync import RemoteStore, inside
@@ -270,7 +271,7 @@ def _address(cluster: ClusterConfig) -> str:
     address = cluster.address or os.environ.get("RAY_ADDRESS", "")
     if not address:
         raise BadInput("train.cluster names no Ray cluster: set `address`, or RAY_ADDRESS, to its dashboard (http://HEAD:8265)")
-    if LOGIN.search(address):
+    if holds_secret(address):
         raise BadInput("RAY_ADDRESS has a password in it, which a dashboard is not given that way: set RAY_AUTH_TOKEN to its token")
     if not address.startswith(("http://", "https://")):
         raise BadInput(f"RAY_ADDRESS is {address}, but jobs are given to the cluster's dashboard: set it to http://HEAD:8265")

@@ -18,6 +18,7 @@ from rich.text import Text
 from flows.cli.measure_policy import AnswerTokens
 from flows.cli.shared import ConfigFile, Debug, MaxTokens, MaxUsd, ReadStore, UsdPerMillion
 from flows.cli.terminal import err, handle_errors, out, read_lines
+from storage.outside.known_secrets import mask
 
 if TYPE_CHECKING:
     from flows.config import Config
@@ -156,9 +157,12 @@ def _open_chat(
     target: ResolvedPolicy, settings: Config, world: str, seed: int, chat_settings: ChatSettings, *, as_json: bool, is_interactive: bool
 ) -> Iterator[Chat]:
     """Load the policy's engine, yield the chat, and close the engine at the end."""
+    from flows.config import keep_budgets
     from flows.interactive.chat_session import Chat
     from flows.resolve_policy import open_engine
 
+    if target.store is not None:
+        keep_budgets(settings, target.store.root)
     on_event = _print_json if as_json else _TerminalDisplay(target.policy.name, echoes=not is_interactive)
     with contextlib.ExitStack() as stack:
         with _show_status(f"loading {target.policy.name}", is_interactive):
@@ -266,7 +270,7 @@ def _exit_on_ctrl_c() -> Iterator[None]:
 
 
 def _print_json(event: Event) -> None:
-    typer.echo(json.dumps({"event": event.kind, **event.data}))
+    typer.echo(mask(json.dumps({"event": event.kind, **event.data})))
 
 
 class _TerminalDisplay:
@@ -347,6 +351,6 @@ def _shorten(text: str) -> str:
 
 
 def _print_line(text: str, style: str = "") -> None:
-    from synth.sandbox.safe_text import safe_text
+    from storage.outside.safe_text import safe_text
 
     out.print(Text(safe_text(text.encode("utf-8", errors="replace")), style=style), soft_wrap=True)

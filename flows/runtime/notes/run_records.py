@@ -13,6 +13,8 @@ import webbrowser
 from collections.abc import Iterable
 from pathlib import Path
 
+from storage.outside.known_secrets import mask_logins
+
 
 def notes_folder(store: Path) -> Path:
     """The folder of a store for files of the flows that are not data."""
@@ -21,6 +23,7 @@ def notes_folder(store: Path) -> Path:
 
 def add_record(store: Path, server: str) -> None:
     """Note that runs of the store are recorded by a server. server: folder of its `.prefect`, or API URL."""
+    server = mask_logins(server)
     if server not in read_records(store):
         with (notes_folder(store) / "recorded_in").open("a", encoding="utf-8") as lines:
             lines.write(f"{server}\n")
@@ -39,7 +42,7 @@ def describe_others(stores: Iterable[Path], server: str) -> list[str]:
     sentences = []
     for store in stores:
         for other in read_records(store):
-            if other == server:
+            if other == mask_logins(server):
                 continue
             place = Path(other).parent
             how = f"`cd {shlex.quote(str(place))} && headrace up` shows them" if other.startswith("/") else "that server shows them"
@@ -50,7 +53,7 @@ def describe_others(stores: Iterable[Path], server: str) -> list[str]:
 
 def page_of(url: str, run_id: str) -> str:
     """Address of a flow run's page in the UI of the server at this API URL."""
-    return f"{url.removesuffix('/api')}/runs/flow-run/{run_id}"
+    return f"{mask_logins(url).removesuffix('/api')}/runs/flow-run/{run_id}"
 
 
 def open_page(page: str) -> None:

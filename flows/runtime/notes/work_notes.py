@@ -22,6 +22,7 @@ from flows.runtime.notes.run_records import page_of
 from flows.runtime.progress import watch_progress
 from flows.runtime.server import home, named_server
 from storage.files import replace_atomically
+from storage.outside.known_secrets import shown
 
 WRITE_EVERY_S = 0.5
 MOST_STEPS = 12
@@ -184,7 +185,7 @@ def _current_run() -> Mapping[str, str]:
 
 def _append(folder: Path, line: Mapping[str, Any]) -> None:
     with contextlib.suppress(OSError), (folder / "runs.jsonl").open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")
+        file.write(shown(json.dumps(line)) + "\n")
 
 
 def _now() -> str:

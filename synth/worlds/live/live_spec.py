@@ -15,6 +15,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from storage.errors import BadInput
+from storage.outside.known_secrets import holds_secret, is_secret_name
 from storage.records import JSON, content_id
 
 DATA = "/data"
@@ -173,7 +174,20 @@ class LiveSpec(_Part):
         unknown = [name for value in self.headers.values() for name in SECRET.findall(value) if name not in self.secrets]
         if unknown:
             raise ValueError(f"`headers` name ${{{unknown[0]}}}, which is none of `secrets`")
+        self._check_secrets()
         return self
+
+    def _check_secrets(self) -> None:
+        """Raises ValueError: a secret is written in the spec, which is stored and handed on."""
+        if any(url and holds_secret(url) for url in (self.url, self.openapi and self.openapi.base_url)):
+            raise ValueError("the URL has a password or a token in it; name a variable in `secrets`, and give it by `headers`")
+        for name, value in self.headers.items():
+            is_secret = is_secret_name(name) or name.lower() in ("authorization", "proxy-authorization", "cookie")
+            if (is_secret and not SECRET.search(value)) or holds_secret(value):
+                raise ValueError(f"`headers`: {name} holds a secret; name its variable in `secrets`, and write ${{NAME}} for it here")
+        for name, value in self.variables.items():
+            if is_secret_name(name) or holds_secret(value):
+                raise ValueError(f"`variables`: {name} looks like a secret; name it in `secrets`, and set it in the environment")
 
     @property
     def is_remote(self) -> bool:

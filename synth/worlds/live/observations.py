@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from storage.outside.known_secrets import mask_these
+from storage.outside.safe_text import safe_text
 from storage.records import JSON, MAX_NESTING, plain_json
-from synth.sandbox.safe_text import safe_text
 from synth.worlds.base import Observation
 from synth.worlds.live.copies.mcp_session import RawResult
 from synth.worlds.live.live_spec import LiveSpec
@@ -41,27 +42,19 @@ def compile_shower(spec: LiveSpec, secrets: Sequence[str] = ()) -> Shower:
     return show
 
 
-def mask(text: str, secrets: Iterable[str]) -> str:
-    """The text with every secret in it replaced by `(secret)`, also as JSON writes it."""
-    for secret in sorted(secrets, key=len, reverse=True):
-        for spelling in {secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}:
-            text = text.replace(spelling, "(secret)")
-    return text
-
-
 def _without(raw: RawResult, secrets: Sequence[str]) -> RawResult:
-    return RawResult(tuple(mask(text, secrets) for text in raw.texts), mask_value(raw.structured, secrets), raw.is_error)
+    return RawResult(tuple(mask_these(text, secrets) for text in raw.texts), mask_value(raw.structured, secrets), raw.is_error)
 
 
 def mask_value(value: JSON, secrets: Sequence[str]) -> JSON:
     """The JSON value with every secret in its texts, keys and numbers replaced; a number that holds one becomes a text."""
     if isinstance(value, Mapping):
-        return {mask(str(key), secrets): mask_value(inner, secrets) for key, inner in value.items()}
+        return {mask_these(str(key), secrets): mask_value(inner, secrets) for key, inner in value.items()}
     if isinstance(value, list):
         return [mask_value(each, secrets) for each in value]
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return value
-    masked = mask(str(value), secrets)
+    masked = mask_these(str(value), secrets)
     return value if masked == str(value) else masked
 
 

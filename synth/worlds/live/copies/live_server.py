@@ -26,6 +26,7 @@ from functools import cache
 from pathlib import Path
 
 from storage.errors import BadInput
+from storage.outside.known_secrets import declare_secrets, mask_these
 from storage.records import JSON
 from synth.sandbox.box import NOBODY, is_orphan, new_name
 from synth.worlds.base import Observation
@@ -35,7 +36,7 @@ from synth.worlds.live.copies.private_folder import Contents, copy_in, folder_by
 from synth.worlds.live.copies.server_box import INSIDE, Box, Pipes, missing_box, needed_paths
 from synth.worlds.live.live_spec import SECRET, LiveSpec, Restore
 from synth.worlds.live.live_state import read_state
-from synth.worlds.live.observations import RESTORE_TOOL, SNAPSHOT_TOOL, STATE_TOOL, compile_shower, mask, mask_value
+from synth.worlds.live.observations import RESTORE_TOOL, SNAPSHOT_TOOL, STATE_TOOL, compile_shower, mask_value
 from synth.worlds.live.openapi import read_operations
 
 PREFIX = "headrace-live"
@@ -238,10 +239,10 @@ class LiveServer:
                 answer_bytes=limits.answer_mib << 20,
             )
         except ServerFailed as failure:
-            raise type(failure)(mask(str(failure), self._hidden)) from None
+            raise type(failure)(mask_these(str(failure), self._hidden)) from None
         self._connection.on_tick = self._check_size
-        self.instructions = mask(self._connection.instructions, self._hidden)
-        self.name = mask(self._connection.server_name, self._hidden)
+        self.instructions = mask_these(self._connection.instructions, self._hidden)
+        self.name = mask_these(self._connection.server_name, self._hidden)
 
     def _check_size(self) -> None:
         most = self.spec.limits.disk_mib << 20
@@ -267,7 +268,7 @@ class LiveServer:
 
     def _masked_tool(self, tool: RawTool) -> RawTool:
         parameters, output = (mask_value(schema, self._hidden) for schema in (tool.parameters, tool.output))
-        return replace(tool, description=mask(tool.description, self._hidden), parameters=parameters, output=output)
+        return replace(tool, description=mask_these(tool.description, self._hidden), parameters=parameters, output=output)
 
     def _live(self) -> Connection:
         if self._connection is None:
@@ -283,7 +284,7 @@ class LiveServer:
         if self._box is not None:
             with contextlib.suppress(Exception):
                 how = self._box.end()
-        return type(failure)(mask(f"{failure}{f' ({how})' if how else ''}", self._hidden))
+        return type(failure)(mask_these(f"{failure}{f' ({how})' if how else ''}", self._hidden))
 
     def _filled(self, value: JSON) -> JSON:
         """The value with `{seed}` and `{copy}` replaced."""
@@ -345,7 +346,9 @@ def secrets_of(spec: LiveSpec) -> dict[str, str]:
     absent = [name for name in spec.secrets if not os.environ.get(name)]
     if absent:
         raise BadInput(f"{spec.live}: set the environment variable {absent[0]}, which the server needs")
-    return {name: os.environ[name] for name in spec.secrets}
+    values = {name: os.environ[name] for name in spec.secrets}
+    declare_secrets(*values.values())
+    return values
 
 
 def start_contents(spec: LiveSpec) -> Contents:

@@ -21,8 +21,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from storage.errors import BadInput
+from storage.outside.safe_text import safe_text
 from storage.records import JSON
-from synth.sandbox.safe_text import safe_text
 from synth.worlds.live.copies.copy_errors import ServerDied, ServerFailed, ServerHung, ServerSpoke
 from synth.worlds.live.copies.pipe_transport import PipeTransport, ServerNotes
 from synth.worlds.live.copies.server_box import Pipes

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from synth.sandbox.safe_text import safe_text
+from storage.outside.safe_text import safe_text
 from synth.worlds.live.copies.copy_errors import ServerFailed, ServerSpoke
 from synth.worlds.live.copies.server_box import Pipes
 

@@ -22,6 +22,8 @@ _UNSAFE = re.compile(
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
     "\u2028\u2029\ud800-\udfff\ufdd0-\ufdef" + "".join(chr(plane << 16 | last) for plane in range(17) for last in (0xFFFE, 0xFFFF)) + "]"
 )
+_LINE = 300
+"""Characters of a line of another program that are shown."""
 _MANY_JOINERS = re.compile(f"[\u200c\u200d\ufe00-\ufe0f]{{{JOINERS + 1},}}")
 
 
@@ -32,6 +34,16 @@ def safe_text(data: bytes) -> str:
         return text
     text = _MANY_JOINERS.sub(lambda match: match[0][:JOINERS], text)
     return _many_marks().sub(lambda match: _cut_marks(match[0]), text)
+
+
+def safe(text: str) -> str:
+    """`text` as safe text; half a surrogate pair becomes `?`."""
+    return text if text.isascii() and text.isprintable() else safe_text(text.encode("utf-8", errors="replace"))
+
+
+def one_line(text: str, most: int = _LINE) -> str:
+    """`text` as one safe line without outer spaces. most: characters that stay."""
+    return " ".join(safe(text[: 4 * most]).split())[:most]
 
 
 @cache
