@@ -34,8 +34,11 @@ def measure() -> dict[str, float]:
         docker = ["docker", *(["--host", engine.url] if engine.url else [])]
         _build_base([*docker, "build"], Path(scratch, "base"))
         begun = time.monotonic()
-        arguments = ["--network", "host", "-t", _BUILT, "-f", "worker.Dockerfile", "--build-arg", f"BASE={_BASE}", "--build-arg", "EXTRAS=s3"]
-        _run([*docker, "build", *arguments, "."], _context(Path(scratch, "context")))
+        settings = ["--build-arg", f"BASE={_BASE}", "--build-arg", "EXTRAS=s3"]
+        _run(
+            [*docker, "build", "--network", "host", "-t", _BUILT, "-f", "worker.Dockerfile", *settings, "."],
+            _context(Path(scratch, "context")),
+        )
         build_s = time.monotonic() - begun
         look = "id -un && ls && touch runs/written && headrace --help > /dev/null && prefect version"
         shown = _run([*docker, "run", "--rm", "--network", "none", _BUILT, "sh", "-ec", look], Path(scratch))

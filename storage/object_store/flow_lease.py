@@ -73,7 +73,7 @@ class Lease:
     def release(self) -> None:
         """Ends the lease. If the URL is out of reach, it runs out by itself."""
         self._stop.set()
-        self._thread.join()
+        self._thread.join(self._lease_s / 4)
         with suppress(HeadraceError):
             if not self.is_lost():
                 self._write(is_released=True)

@@ -14,8 +14,9 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from flows.config import Config, share_store
-from flows.runtime.store_lock import hold_store
+from flows import validation
+from flows.config import Config
+from flows.runtime.store_lock import hold_store, work_on_store
 from storage.errors import HeadraceError
 from storage.files import Busy
 from storage.object_store.flow_lease import hold_lease
@@ -75,17 +76,31 @@ def test_a_holder_that_renews_keeps_it_and_one_that_does_not_loses_it_and_commit
 
 
 def test_a_flow_takes_the_lease_with_the_lock_and_begins_with_what_others_committed(url: str, tmp_path: Path) -> None:
+    """Given a machine whose folder is not there yet, as a deployment finds it, then its flow works on the shared store."""
     other = copy_of(url, tmp_path / "other")
     commit(other, 1)
     config = Config(store=tmp_path / "here" / "store", object_store=url)
-    share_store(config)
-    commit(other, 2)
-    with hold_store("train", config.store):
-        assert Store(config.store).query("FROM policies").height == 2
+    with work_on_store("train", config):
+        assert Store(config.store).query("FROM policies").height == 1
         with pytest.raises(HeadraceError, match=r"worked on by train"), hold_store("tag", other.root):
             pass
+    commit(other, 2)
+    with hold_store("tag", config.store):
+        assert Store(config.store).query("FROM policies").height == 2
     with hold_store("tag", other.root):
         pass
+
+
+def test_commands_read_what_others_committed(url: str, tmp_path: Path) -> None:
+    other, folder = copy_of(url, tmp_path / "other"), tmp_path / "here" / "store"
+    commit(other, 1)
+    file = tmp_path / "team.yaml"
+    file.write_text(f"store: {folder}\nobject_store: {url}\n")
+    validation.read_config(file)
+    assert Store(folder).query("FROM policies").height == 1
+    for n, named in enumerate([(file, None), (None, folder)], start=2):
+        commit(other, n)
+        assert validation.open_store(*named).query("FROM policies").height == n
 
 
 HOLD = """

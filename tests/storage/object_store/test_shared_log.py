@@ -224,19 +224,21 @@ def test_two_processes_that_commit_at_the_same_time_lose_and_double_nothing(s3: 
 @pytest.mark.slow
 def test_a_machine_that_is_killed_around_its_entry_leaves_all_of_the_commit_or_none_and_goes_on(s3: str, tmp_path: Path) -> None:
     """Given kill -9 before the entry is there, or right after, then another machine commits at once, and the killed one ends the same."""
-    for when, is_there in (("before", False), ("after", True)):
-        url, folder = f"{s3}/{when}", tmp_path / when
-        (code,) = go(start(KILLED.format(when=when) + WORK, url, folder / "killed", 0, 3))
-        assert code == -signal.SIGKILL
-        other = copy_of(url, folder / "other")
-        assert other.query("FROM parts").height == is_there
+    cases = {"before": 0, "after": 1}
+    killed = {when: tmp_path / when / "killed" for when in cases}
+    codes = go(*(start(KILLED.format(when=when) + WORK, f"{s3}/{when}", killed[when], 0, 2) for when in cases))
+    assert codes == [-signal.SIGKILL] * 2
+    others = {when: copy_of(f"{s3}/{when}", tmp_path / when / "other") for when in cases}
+    assert {when: other.query("FROM policies").height for when, other in others.items()} == cases
+    for other in others.values():
         commit(other, 7)
-        assert go(start(WORK, url, folder / "killed", 0, 3)) == [0]
+    assert go(*(start(WORK, f"{s3}/{when}", killed[when], 0, 2) for when in cases)) == [0, 0]
+    alone = Store(tmp_path / "alone")
+    for n in (0, 1, 7):
+        commit(alone, n)
+    for when, other in others.items():
         other.pull()
-        alone = Store(folder / "alone")
-        for n in (0, 1, 2, 7):
-            commit(alone, n)
-        assert alone.content_hash() == other.content_hash() == Store(folder / "killed").content_hash()
+        assert alone.content_hash() == other.content_hash() == Store(killed[when]).content_hash()
 
 
 def test_a_state_file_that_lags_behind_the_catalogue_applies_nothing_twice(url: str, tmp_path: Path) -> None:
