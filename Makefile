@@ -20,7 +20,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 SLOW_MARKS := slow or server or docker or ray or vllm or e2e
 
-.PHONY: help run test quick impacted dev bench up down lint wheel vllm packages suites live clean
+.PHONY: help run test quick impacted dev bench up down team lint wheel vllm packages suites live clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1\t/' | expand -t 14
@@ -89,6 +89,19 @@ up: .venv/.ready-run  ## start the Prefect server, work pool and worker, and dep
 down:  ## stop what `make up` started
 	@if test -x $(BIN)/headrace; then $(BIN)/headrace down; else echo "nothing to stop"; fi
 
+SECRETS := postgres_password ray_token engine_key
+
+team: $(SECRETS:%=secrets/%) secrets/aws_credentials  ## start compose.yaml: Prefect on PostgreSQL, a worker, Ray; needs Docker with its compose plugin
+	docker compose up --build --detach --wait
+
+# The folder is closed to others; the files are not, because each container reads them as a user of its own.
+secrets:
+	@install -d -m 700 $@
+$(SECRETS:%=secrets/%): | secrets
+	@head -c 32 /dev/urandom | base64 | tr -d '/+=\n' > $@ && chmod 644 $@
+secrets/aws_credentials: | secrets
+	@install -m 644 /dev/null $@
+
 clean:  ## remove caches and build output (runs/ and .venv stay)
 	rm -rf dist .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
@@ -115,13 +128,13 @@ endef
 verl_schema = $(BIN)/python -m pip install --quiet --no-deps --upgrade --target .venv/verl-$(VERL) verl==$(VERL)
 
 .venv/.ready-test: .venv/.venv-ready pyproject.toml constraints.txt
-	$(call install,what tests need,-e '.[train$(comma)test$(comma)sandbox$(comma)ray$(comma)live]')
+	$(call install,what tests need,-e '.[train$(comma)test$(comma)sandbox$(comma)ray$(comma)live$(comma)s3]')
 	@$(BIN)/python -m pip install --quiet --no-deps $(BFCL)
 	@$(verl_schema)
 	@touch .venv/.ready-run $@
 
 .venv/.ready-dev: .venv/.venv-ready pyproject.toml constraints.txt
-	$(call install,what tests and benchmarks need,-e '.[train$(comma)test$(comma)sandbox$(comma)ray$(comma)live$(comma)bench]')
+	$(call install,what tests and benchmarks need,-e '.[train$(comma)test$(comma)sandbox$(comma)ray$(comma)live$(comma)s3$(comma)bench]')
 	@$(BIN)/python -m pip install --quiet --no-deps $(BFCL)
 	@$(verl_schema)
 	@touch .venv/.ready-run .venv/.ready-test $@

@@ -47,6 +47,11 @@ class Config(BaseModel):
     store: Path = Field(
         Path("runs/sample/store"), description="Folder of the store; the report and the generated queries are written next to it."
     )
+    object_store: str | None = Field(
+        None,
+        description="URL under which several machines share the store (s3://BUCKET/PATH): `store` is then this machine's copy of it. Any "
+        "URL that fsspec knows, of an object store with conditional writes. Null: the store is its folder alone.",
+    )
     synthesize: SynthesisConfig = Field(
         SynthesisConfig(), description="Synthesis: conversations over the worlds' tools, executed and verified."
     )
@@ -97,6 +102,15 @@ def read(file: Path | None, *, store: Path | None = None, families: Path | None 
     if config.families is not None:
         wordings(config.families, config.haystack.worlds)
     return config
+
+
+def share_store(config: Config) -> None:
+    """Make the configuration's folder a copy of the store under its `object_store`, up to date. Without that key, do nothing.
+
+    Raises HeadraceError: see `Store.share`.
+    """
+    if config.object_store is not None:
+        Store(config.store).share(config.object_store)
 
 
 def recall(config: Config, *, is_bare: bool = False) -> Config:

@@ -37,7 +37,7 @@ def curate(
     ray: address of a Ray cluster, or `local`; None: threads of this process.
     preview: run all steps, say what was read, and commit nothing; the next run commits it.
     """
-    with work_on_store("curate", config.store):
+    with work_on_store("curate", config):
         config = remember(settle_curation(recall(config), files or []), "curate")
         sources = files or [str(make_haystack(config).absolute())]
         result = filter_queries(config, sources, ray, preview)

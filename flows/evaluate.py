@@ -24,7 +24,7 @@ def evaluate(config: Config = Config(), policy: str | None = None, suites: tuple
     policy: id of a policy, or name of an engine; None: the last promoted policy.
     suites: benchmarks of others to measure it on besides, by name or file (`headrace evaluate --suite`).
     """
-    with work_on_store("evaluate", config.store):
+    with work_on_store("evaluate", config):
         config = recall(config)
         keep_budgets(config)
         result = measure(config, policy)

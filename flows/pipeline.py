@@ -27,7 +27,7 @@ def pipeline(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (frozen
     config: as in a configuration file.
     """
     validation.check_backends(config, patience_s=None)
-    with work_on_store("pipeline", config.store):
+    with work_on_store("pipeline", config):
         config = remember(recall(config), "synthesize", "train")
         synthesis = synthesize(config)
         curation = curate(config)

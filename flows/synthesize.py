@@ -24,7 +24,7 @@ def synthesize(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (froz
 
     config: as in a configuration file; section `synthesize` configures the flow.
     """
-    with work_on_store("synthesize", config.store):
+    with work_on_store("synthesize", config):
         config = remember(recall(config), "synthesize")
         result = make_trajectories(config)
         for table in (rounds, outcomes, diversity):

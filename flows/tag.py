@@ -31,7 +31,7 @@ def tag(config: Config = Config(), policy: str | None = None, again: int = 0) ->
     policy: id of a policy, or name of an engine; None: the last promoted policy.
     again: number of probe tasks to measure a second time, to find how many regions change by chance.
     """
-    with work_on_store("tag", config.store):
+    with work_on_store("tag", config):
         config = recall(config)
         keep_budgets(config)
         result = tag_tasks(config, policy, again)

@@ -30,7 +30,7 @@ def train(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (frozen)
     config: as in a configuration file; section `train` lists the stages and their budgets.
     """
     validation.check_backends(config, patience_s=None)
-    with work_on_store("train", config.store):
+    with work_on_store("train", config):
         config = remember(recall(config), "train")
         result = cascade.run_cascade(Store(config.store), config.train, run=run_as_task, progress=report)
         for table in (certainty, ladder, forgetting, facets):

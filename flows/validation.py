@@ -32,17 +32,21 @@ Model = TypeVar("Model", bound="BaseModel")
 def read_config(config: Path | None, store: Path | None = None, families: Path | None = None) -> Config:
     """Read a configuration file, with the values of the command line in place of the file's, and those of the store for what neither
     names (see `flows.config.recall`). Checks that the store is usable."""
-    from flows.config import read, recall
+    from flows.config import read, recall, share_store
 
-    return recall(read(config, store=store, families=families), is_bare=config is None)
+    settings = read(config, store=store, families=families)
+    share_store(settings)
+    return recall(settings, is_bare=config is None)
 
 
 def open_store(config: Path | None, store: Path | None) -> Store:
     """The store of this folder, else the configuration's, else the newest under runs/. It must exist."""
     if store is None and config is not None:
-        from flows.config import read
+        from flows.config import read, share_store
 
-        store = read(config).store
+        settings = read(config)
+        share_store(settings)
+        store = settings.store
     if store is None:
         catalogues = Path("runs").glob("*/store/catalog.read.duckdb")
         newest = max(catalogues, key=lambda path: path.stat().st_mtime, default=None)
@@ -415,6 +419,7 @@ def _existing(store: Path) -> Store:
     from storage.store import Store
 
     opened = Store(store)
+    opened.pull()
     if not opened.exists():
         raise BadInput(f"{opened.root} is not a store yet: run, synthesize or curate into it first, or name another with --store")
     return opened

@@ -143,11 +143,28 @@ def find_uncommitted(connection: duckdb.DuckDBPyConnection, parts: Sequence[Part
     return fresh
 
 
-def register_parts(connection: duckdb.DuckDBPyConnection, parts: Sequence[Part], at: str | None = None) -> None:
-    """Registers parts as committed. at: when, ISO 8601 with offset; None: at the start of the transaction."""
+def next_commit_us(connection: duckdb.DuckDBPyConnection) -> int:
+    """The time of a commit that is made now, in microseconds since 1970: later than any before, whatever clocks these were made by."""
+    answer = connection.execute("SELECT greatest(epoch_us(now()), coalesce(max(epoch_us(committed_at)) + 1, 0)) FROM parts").fetchone()
+    assert answer is not None
+    return int(answer[0])
+
+
+def list_commits(connection: duckdb.DuckDBPyConnection) -> dict[int, list[Part]]:
+    """Time of each commit, in microseconds since 1970 -> its parts, in the order of the commits."""
+    rows = connection.execute(
+        "SELECT epoch_us(committed_at) AS at_us, part_id, table_name, path, rows, content_hash FROM parts ORDER BY at_us, rowid"
+    ).fetchall()
+    commits: dict[int, list[Part]] = {}
+    for at_us, part, table, path, count, digest in rows:
+        commits.setdefault(at_us, []).append(Part(part, table, Path(path), count, digest))
+    return commits
+
+
+def register_parts(connection: duckdb.DuckDBPyConnection, parts: Sequence[Part], at_us: int) -> None:
     rows = pl.DataFrame([(part.part_id, part.table, str(part.path), part.rows, part.content_hash) for part in parts], orient="row")
     connection.register("fresh_parts", rows.to_arrow())
-    connection.execute("INSERT INTO parts SELECT *, coalesce(?::TIMESTAMPTZ, now()) FROM fresh_parts", [at])
+    connection.execute("INSERT INTO parts SELECT *, to_timestamp(? / 1e6) FROM fresh_parts", [at_us])
     connection.unregister("fresh_parts")
 
 

@@ -6,13 +6,15 @@ exist.
 `catalog.duckdb` is opened only during a commit, because while one process writes a DuckDB file no other can read it. Readers use
 `catalog.read.duckdb`, which is replaced atomically after each commit. Lake tables are views over the *registered* parts, with paths
 relative to the store: readers `cd` into it, or set `file_search_path` as `connect` does.
+Several machines share a store through an object store: each has a whole one in a folder of its own, and the log of commits orders what
+they commit (`storage/object_store/shared_log.py`).
 
 It does not interpret rows, except that the counts of a funnel must add up (`storage/commits/funnel_invariants.py`).
 """
 
 from __future__ import annotations
 
-import itertools
+import re
 import shutil
 import threading
 from collections.abc import Iterator, Sequence
@@ -29,6 +31,8 @@ from storage.commits.funnel_invariants import check_funnel
 from storage.errors import BadInput, HeadraceError
 from storage.files import Busy, disk_errors, file_lock, replace_atomically, sweep, sync_dir
 from storage.journal import Journal
+from storage.object_store.flow_lease import refuse_if_lost
+from storage.object_store.shared_log import SharedLog, open_log
 from storage.parts import DamagedPart, Part, find_written, part_id, read_part, rows_on_disk, write_part
 from storage.query_cancel import as_keyboard_interrupt, run_query
 from storage.tables import TABLES
@@ -102,21 +106,56 @@ class Store:
         if self._all_committed(parts):
             self._drop_losers(parts)
             return
+        shared = SharedLog.of(self.root)
+        if shared is not None:
+            refuse_if_lost(self.root)
+            shared.send([part for part in parts if not self._all_committed([part])])
         with self._writing("committing", self._lock_wait_s) as connection:
-            fresh = duckdb_catalog.find_uncommitted(connection, parts)
-            if fresh:
-                connection.execute("BEGIN")
-                self._register(connection, fresh)
-                check_funnel(connection, self._touched_runs(fresh))
-                self._flag_stale()
-                self._log_commit(connection, fresh)
-                connection.execute("COMMIT")
+            is_done = False
+            while not is_done:
+                self._apply_missed(connection, shared)
+                fresh = duckdb_catalog.find_uncommitted(connection, parts)
+                is_done = not fresh or self._commit_fresh(connection, fresh, shared)
             self._publish(connection)
         self._drop_losers(parts)
 
     def journal(self, name: str) -> Journal:
         """The journal of this name; nothing is on disk until its first entry."""
         return Journal(self.lake / "_journal" / f"{name}.jsonl")
+
+    # ---- sharing ------------------------------------------------------------------------------------------------------
+
+    def share(self, url: str) -> None:
+        """Makes this folder a machine's copy of the store under the URL of an object store: commits go there too, `pull` fetches those of
+        others. A store that has commits becomes the one under the URL if there is none yet. Safe to call again.
+
+        Raises:
+            BadInput: `url` is not usable (see `open_log`), or holds another store, or the folder is a copy of another URL.
+        """
+        shared = SharedLog.of(self.root)
+        if shared is not None:
+            if shared.files.url != url.rstrip("/"):
+                raise BadInput(f"{self.root} is a copy of {shared.files.url}, not of {url}; name another folder, or that URL")
+            self.pull()
+            return
+        shared = open_log(self.root, url)
+        if self._writable.exists():
+            with self._writing("sharing the store", self._lock_wait_s) as connection:
+                shared.adopt(duckdb_catalog.list_commits(connection))
+        shared.save()
+        self.pull()
+
+    def pull(self) -> None:
+        """Takes over the commits of other machines, with their files. Does nothing in a store that is not shared.
+
+        Raises:
+            HeadraceError: the URL is out of reach; the disk is full. What was taken over before is intact.
+        """
+        shared = SharedLog.of(self.root)
+        if shared is not None and shared.read(shared.applied) is not None:
+            with self._writing("taking over commits", self._lock_wait_s) as connection:
+                self._apply_missed(connection, shared)
+                self._publish(connection)
 
     # ---- reading ------------------------------------------------------------------------------------------------------
 
@@ -149,9 +188,9 @@ class Store:
             connection = duckdb_catalog.open_for_writing(fresh, self.root)
             try:
                 duckdb_catalog.create_tables(connection)
-                for at, parts in by_commit(self.log.parts()):
+                for at_us, parts in by_commit(self.log.parts()):
                     connection.execute("BEGIN")
-                    self._register(connection, parts, at)
+                    self._register(connection, parts, at_us)
                     connection.execute("COMMIT")
                 connection.execute("CHECKPOINT")
             finally:
@@ -193,17 +232,41 @@ class Store:
                     with suppress(duckdb.Error):
                         connection.close()
 
-    def _log_commit(self, connection: duckdb.DuckDBPyConnection, parts: Sequence[Part]) -> None:
+    def _apply_missed(self, connection: duckdb.DuckDBPyConnection, shared: SharedLog | None) -> None:
+        """Commits here what other machines have committed since, in their order."""
+        if shared is not None:
+            shared.reload()
+            for entry in shared.missed():
+                fresh = duckdb_catalog.find_uncommitted(connection, entry.parts)
+                if fresh:
+                    self._commit_fresh(connection, fresh, None, at_us=entry.at_us)
+                shared.mark_applied()
+
+    def _commit_fresh(
+        self, connection: duckdb.DuckDBPyConnection, fresh: Sequence[Part], shared: SharedLog | None, at_us: int | None = None
+    ) -> bool:
+        """Commits parts in one transaction, which is the next entry of the log if there is one; False: another machine was first."""
+        connection.execute("BEGIN")
+        at_us = at_us or duckdb_catalog.next_commit_us(connection)
+        self._register(connection, fresh, at_us)
+        check_funnel(connection, self._touched_runs(fresh))
+        self._flag_stale()
+        if shared is not None and not shared.append(fresh, at_us):
+            connection.execute("ROLLBACK")
+            return False
+        self._log_commit(connection, fresh, at_us)
+        connection.execute("COMMIT")
+        if shared is not None:
+            shared.mark_applied()
+        return True
+
+    def _log_commit(self, connection: duckdb.DuckDBPyConnection, parts: Sequence[Part], at_us: int) -> None:
         """Logs the commit at work; in a store of a version without a log, first all commits before it."""
         if not self.log.path.exists():
-            fresh = {part.part_id for part in parts}
-            sql = "SELECT committed_at::VARCHAR, part_id, table_name, path, rows, content_hash FROM parts ORDER BY committed_at, rowid"
-            for at, group in itertools.groupby(connection.execute(sql).fetchall(), key=lambda row: row[0]):
-                earlier = [Part(part, table, Path(path), rows, digest) for _, part, table, path, rows, digest in group]
-                if kept := [part for part in earlier if part.part_id not in fresh]:
-                    self.log.add(at, kept)
-        (at,) = connection.execute("SELECT now()::VARCHAR").fetchall()[0]
-        self.log.add(at, parts)
+            for before_us, earlier in duckdb_catalog.list_commits(connection).items():
+                if before_us != at_us:
+                    self.log.add(before_us, earlier)
+        self.log.add(at_us, parts)
 
     def _refuse_damaged(self, reader: duckdb.DuckDBPyConnection) -> None:
         """Raises DamagedPart if a part of the lake has no readable file."""
@@ -211,8 +274,7 @@ class Store:
             if rows_on_disk(self.root / path) is None:
                 raise DamagedPart(self.root, Path(path), "is damaged" if (self.root / path).exists() else "is missing")
 
-    def _register(self, connection: duckdb.DuckDBPyConnection, parts: Sequence[Part], at: str | None = None) -> None:
-        """at: when they were committed; None: now."""
+    def _register(self, connection: duckdb.DuckDBPyConnection, parts: Sequence[Part], at_us: int) -> None:
         by_table: dict[str, list[Part]] = {}
         for part in parts:
             if not (self.root / part.path).exists():
@@ -227,7 +289,7 @@ class Store:
                     duckdb_catalog.insert_rows(connection, part)
             elif TABLES[table].unique_across_parts:
                 duckdb_catalog.shadow_repeats(connection, table, group)
-            duckdb_catalog.register_parts(connection, group, at)
+            duckdb_catalog.register_parts(connection, group, at_us)
             if TABLES[table].is_lake:
                 connection.execute(duckdb_catalog.view_sql(connection, table))
         duckdb_catalog.hide_withdrawn(connection, by_table)
@@ -317,6 +379,8 @@ class Store:
 
 def _refuse_unfit(root: Path) -> None:
     """Raises BadInput if `root` cannot be the folder of a store, or has other content."""
+    if scheme := re.match(r"(\w+):/", str(root)):
+        raise BadInput(f"a store is a folder, not a URL: name one, and {scheme[1]}://... as object_store in the configuration")
     odd = next((char for char in _UNFIT if char in str(root.absolute())), None)
     if odd:
         raise BadInput(f"the path of a store may not contain {odd} (DuckDB does not read it as it is written): {root.absolute()}")

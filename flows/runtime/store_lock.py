@@ -3,6 +3,7 @@
 One idea: each store has one lock, `STORE/.headrace/flow.lock`, held by the working process. So a command and a deployment exclude each
 other, and a killed process leaves nothing to clean up. Flows inside a flow share the lock of their process. A run of a deployment waits
 for the lock; a command is refused with the name of the holder. Readers and the library below `flows/` need no lock.
+Machines that share a store exclude each other by its lease (`storage/object_store/flow_lease.py`), which is taken with the lock.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from flows.config import Config, share_store
 from flows.runtime import events
 from flows.runtime.daemon import end_with_keeper
 from flows.runtime.interrupts import as_keyboard_interrupt
@@ -23,6 +25,7 @@ from flows.runtime.notes.work_notes import note_work
 from flows.runtime.progress import log_progress
 from storage.errors import HeadraceError
 from storage.health.damage import look
+from storage.object_store.flow_lease import hold_lease
 from storage.store import Store
 
 _mutex = threading.Lock()
@@ -32,12 +35,14 @@ _locks: dict[Path, contextlib.ExitStack] = {}
 
 
 @contextlib.contextmanager
-def work_on_store(flow: str, store: Path) -> Iterator[None]:
-    """Hold the store, register the worlds that it keeps, and log the flow's steps. Wraps the whole body of a flow.
+def work_on_store(flow: str, config: Config) -> Iterator[None]:
+    """Hold the configuration's store, register the worlds that it keeps, and log the flow's steps. Wraps the whole body of a flow.
 
-    Raises HeadraceError: see `hold_store`.
+    Raises HeadraceError: see `hold_store` and `share_store`.
     """
     end_with_keeper()
+    store = config.store
+    share_store(config)
     with (
         hold_store(flow, store, wait=events.is_root_of_a_deployment()),
         note_work(flow, notes_folder(store)),
@@ -73,9 +78,10 @@ def _log_steps() -> contextlib.AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def hold_store(flow: str, store: Path, *, wait: bool = False) -> Iterator[None]:
-    """Hold the store's lock for `flow`. Flows of one process share the lock.
+    """Hold the store's lock for `flow`; of a store that machines share also its lease, with what they committed. Flows of one process
+    share the lock.
 
-    Raises HeadraceError if another process works on the store and `wait` is false.
+    Raises HeadraceError if another process or machine works on the store and `wait` is false, or the object store is out of reach.
     """
     path = notes_folder(store) / "flow.lock"
     with _mutex:
@@ -119,4 +125,6 @@ def _acquire(flow: str, path: Path, wait: bool) -> contextlib.ExitStack:
             print(f"waiting for {holder}, which works on {store}")
             stack.enter_context(lock(path))
         path.write_text(f"{flow} (process {os.getpid()} on {os.uname().nodename})\n")
+        stack.enter_context(hold_lease(path.parent.parent, flow, wait=wait, say=print))
+        Store(path.parent.parent).pull()
         return stack.pop_all()

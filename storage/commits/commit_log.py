@@ -22,10 +22,10 @@ from storage.parts import Part, part_of_path
 
 @dataclass(frozen=True)
 class LoggedPart:
-    """A committed part. at: ISO 8601 with offset. size: bytes of its file; changed_ns: time of its last change, ns; both 0 if unknown."""
+    """A committed part. at_us: microseconds since 1970. size: bytes of its file; changed_ns: its last change, ns; both 0 if unknown."""
 
     part: Part
-    at: str
+    at_us: int
     size: int
     changed_ns: int
 
@@ -37,9 +37,9 @@ class CommitLog:
         self._root = root
         self.path = root / "lake" / "_commits.jsonl"
 
-    def add(self, at: str, parts: Iterable[Part]) -> None:
-        """Appends a commit. at: ISO 8601 with offset."""
-        self._append({"at": at, "parts": [[str(part.path), part.rows, *self._stamp(part.path)] for part in parts]})
+    def add(self, at_us: int, parts: Iterable[Part]) -> None:
+        """Appends a commit. at_us: its time, microseconds since 1970."""
+        self._append({"at_us": at_us, "parts": [[str(part.path), part.rows, *self._stamp(part.path)] for part in parts]})
 
     def forget(self, paths: Iterable[str]) -> None:
         """Takes parts out, by their paths relative to the store; a later commit may add them again."""
@@ -56,7 +56,7 @@ class CommitLog:
             for path, rows, size, changed_ns in entry.get("parts", ()):
                 part = part_of_path(Path(path), int(rows))
                 found.pop(part.part_id, None)
-                found[part.part_id] = LoggedPart(part, entry["at"], size, changed_ns)
+                found[part.part_id] = LoggedPart(part, entry["at_us"], size, changed_ns)
             for path in entry.get("forgotten", ()):
                 part = part_of_path(Path(path), 0)
                 if part.part_id in found and found[part.part_id].part.path == part.path:
@@ -100,9 +100,9 @@ class CommitLog:
         return status.st_size, status.st_mtime_ns
 
 
-def by_commit(parts: Sequence[LoggedPart]) -> list[tuple[str, list[Part]]]:
+def by_commit(parts: Sequence[LoggedPart]) -> list[tuple[int, list[Part]]]:
     """The parts of each commit, in the order of the commits."""
-    commits: dict[str, list[Part]] = {}
+    commits: dict[int, list[Part]] = {}
     for logged in parts:
-        commits.setdefault(logged.at, []).append(logged.part)
+        commits.setdefault(logged.at_us, []).append(logged.part)
     return list(commits.items())

@@ -139,8 +139,9 @@ def _check_log(store: Store) -> list[Damage]:
 
 def _committed(store: Store) -> list[LoggedPart]:
     """The parts that the catalogue has; nothing is known of their files."""
-    rows = store.query("SELECT part_id, table_name, path, rows, content_hash, committed_at::VARCHAR FROM parts ORDER BY 6, 1")
-    return [LoggedPart(Part(part, table, Path(path), n, digest), at, 0, 0) for part, table, path, n, digest, at in rows.iter_rows()]
+    sql = "SELECT part_id, table_name, path, rows, content_hash, epoch_us(committed_at) FROM parts ORDER BY 6, 1"
+    rows = store.query(sql).iter_rows()
+    return [LoggedPart(Part(part, table, Path(path), count, digest), at_us, 0, 0) for part, table, path, count, digest, at_us in rows]
 
 
 def check_models(store: Store, progress: Progress) -> Iterator[Damage]:

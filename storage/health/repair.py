@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from storage import duckdb_catalog
-from storage.commits.commit_log import CommitLog, LoggedPart, by_commit
+from storage.commits.commit_log import CommitLog, by_commit
 from storage.errors import BadInput
 from storage.files import sync_dir
 from storage.health.damage import Damage, Progress, check, check_models, check_parts
@@ -130,18 +130,17 @@ def _log_what_lies_there(root: Path, log: CommitLog) -> None:
     """Logs the parts of the catalogue; without one, every whole part on disk in the order of their times."""
     if (root / "catalog.duckdb").exists():
         connection = duckdb_catalog.open_for_reading(root / "catalog.duckdb", root)
-        rows = connection.execute("SELECT committed_at::VARCHAR, path, rows FROM parts ORDER BY committed_at, part_id").fetchall()
+        commits = duckdb_catalog.list_commits(connection)
         connection.close()
-        logged = [LoggedPart(part_of_path(Path(path), count), at, 0, 0) for at, path, count in rows]
     else:
-        logged = []
+        commits = {}
         for path in sorted((root / "lake").glob("[!_]*/*.parquet"), key=lambda file: (file.stat().st_mtime_ns, file.name)):
             count = rows_on_disk(path)
             if count is not None:
-                at = datetime.datetime.fromtimestamp(path.stat().st_mtime, datetime.UTC).isoformat(timespec="milliseconds")
-                logged.append(LoggedPart(part_of_path(path.relative_to(root), count), at, 0, 0))
-    for at, parts in by_commit(logged):
-        log.add(at, parts)
+                part = part_of_path(path.relative_to(root), count)
+                commits.setdefault(path.stat().st_mtime_ns // 1_000, []).append(part)
+    for at_us, parts in commits.items():
+        log.add(at_us, parts)
 
 
 # ---- parts and models --------------------------------------------------------------------------------------------------

@@ -15,14 +15,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
-import fsspec
-
 from storage.errors import BadInput, HeadraceError
-from storage.files import replace_atomically
+from storage.object_store.url_files import UrlFiles
 from storage.store import Store
 from train.child_process import dying_with_parent
 from train.spec import CHECKPOINTS, METRICS, StageSpec
@@ -50,23 +48,14 @@ class RemoteStore:
     """
 
     def __init__(self, url: str) -> None:
-        self._url = url
-        try:
-            self._files, self._root = fsspec.core.url_to_fs(url)
-        except (ImportError, ValueError) as error:
-            raise BadInput(f"{url}: {' '.join(str(error).split())}") from error
+        self._files = UrlFiles(url)
 
     def check(self) -> None:
         """Raises BadInput if the URL cannot be written."""
-        try:
-            self._files.makedirs(self._root, exist_ok=True)
-            self._files.pipe_file(f"{self._root}/.headrace", b"")
-        except Exception as error:
-            raise BadInput(f"{self._url} cannot be written: {' '.join(str(error).split()) or type(error).__name__}") from error
+        self._files.check()
 
     def has(self, name: str) -> bool:
-        with self._reaching(name):
-            return bool(self._files.exists(f"{self._root}/{name}"))
+        return self._files.has(name)
 
     # ---- where the flow runs -------------------------------------------------------------------------------------------
 
@@ -79,124 +68,66 @@ class RemoteStore:
         with tempfile.TemporaryDirectory(prefix="headrace-sent-") as scratch:
             catalogue = Path(shutil.copyfile(store.root / _CATALOGUE, Path(scratch, _CATALOGUE)))
             for name in _parts(Store(scratch)):
-                self._send_once(store.root / name, name)
-            self._send(catalogue, f"{place}/input/{_CATALOGUE}")
+                self._files.send_once(store.root / name, name)
+            self._files.send(catalogue, f"{place}/input/{_CATALOGUE}")
         policy = inside(store.root, spec.model_in)
         if policy is not None and not policy.is_absolute() and not self.has(f"{policy}.whole"):
-            self._send_folder(store.root / policy, str(policy))
-            self._write(f"{policy}.whole", b"")
-        self._send(spec_file, f"{place}/input/spec.json")
+            self._files.send_folder(store.root / policy, str(policy))
+            self._files.write(f"{policy}.whole", b"")
+        self._files.send(spec_file, f"{place}/input/spec.json")
 
     def fetch_metrics(self, place: str, folder: Path) -> None:
         """Fetches the metrics so far, if any."""
         with suppress(FileNotFoundError):
-            self._fetch_whole(f"{place}/{METRICS}", folder / METRICS)
+            self._files.fetch_whole(f"{place}/{METRICS}", folder / METRICS)
 
     def fetch_result(self, place: str, folder: Path) -> None:
         """Fetches the outputs of a finished stage; `result.json` last."""
         draft = folder / ".model.new"
         shutil.rmtree(draft, ignore_errors=True)
-        self._fetch_folder(f"{place}/model", draft)
+        self._files.fetch_folder(f"{place}/model", draft)
         shutil.rmtree(folder / "model", ignore_errors=True)
         draft.rename(folder / "model")
         for name in (METRICS, "tags.jsonl", "result.json"):
             if self.has(f"{place}/{name}"):
-                self._fetch_whole(f"{place}/{name}", folder / name)
+                self._files.fetch_whole(f"{place}/{name}", folder / name)
 
     # ---- where the stage runs ------------------------------------------------------------------------------------------
 
     def fetch_inputs(self, place: str, root: Path) -> None:
         """Copies what the stage needs of the store to `root`."""
-        self._fetch(f"{place}/input/{_CATALOGUE}", root / _CATALOGUE)
-        self._fetch(f"{place}/input/spec.json", root / "spec.json")
+        self._files.fetch(f"{place}/input/{_CATALOGUE}", root / _CATALOGUE)
+        self._files.fetch(f"{place}/input/spec.json", root / "spec.json")
         spec = StageSpec.model_validate_json((root / "spec.json").read_text())
         for name in _parts(Store(root)):
-            self._fetch(name, root / name)
+            self._files.fetch(name, root / name)
         if spec.model_in is not None and not spec.model_in.is_absolute():
-            self._fetch_folder(str(spec.model_in), root / spec.model_in)
-        for name in self._folders(f"{place}/{CHECKPOINTS}"):
+            self._files.fetch_folder(str(spec.model_in), root / spec.model_in)
+        for name in self._files.folders(f"{place}/{CHECKPOINTS}"):
             if self.has(f"{name}/{_WHOLE}"):
-                self._fetch_folder(name, root / name)
+                self._files.fetch_folder(name, root / name)
 
     def send_progress(self, place: str, root: Path) -> None:
         """Sends the metrics so far and new complete checkpoints; removes checkpoints that no longer exist here."""
         if (root / place / METRICS).exists():
-            self._send(root / place / METRICS, f"{place}/{METRICS}")
+            self._files.send(root / place / METRICS, f"{place}/{METRICS}")
         with suppress(FileNotFoundError):  # a checkpoint that another one has just replaced
             here = {f"{place}/{CHECKPOINTS}/{path.parent.name}" for path in (root / place / CHECKPOINTS).glob(f"*/{_WHOLE}")}
             for name in sorted(here):
                 if not self.has(f"{name}/{_WHOLE}"):
-                    self._send_folder(root / name, name, last=_WHOLE)
-            for name in set(self._folders(f"{place}/{CHECKPOINTS}")) - here if here else ():
-                self._remove(name)
+                    self._files.send_folder(root / name, name, last=_WHOLE)
+            for name in set(self._files.folders(f"{place}/{CHECKPOINTS}")) - here if here else ():
+                self._files.remove(name)
 
     def send_result(self, place: str, root: Path) -> None:
         """Sends the outputs of the stage; `result.json` last."""
         folder = root / place
-        self._send_folder(folder / "model", f"{place}/model")
-        self._write(f"{place}/model.whole", b"")
+        self._files.send_folder(folder / "model", f"{place}/model")
+        self._files.write(f"{place}/model.whole", b"")
         for name in (METRICS, "tags.jsonl", "result.json"):
             if (folder / name).exists():
-                self._send(folder / name, f"{place}/{name}")
-        self._remove(f"{place}/{CHECKPOINTS}")
-
-    # ---- files ---------------------------------------------------------------------------------------------------------
-
-    @contextmanager
-    def _reaching(self, name: str) -> Iterator[None]:
-        """Turns a driver's error into a HeadraceError of one line, except FileNotFoundError."""
-        try:
-            yield
-        except (FileNotFoundError, HeadraceError):
-            raise
-        except Exception as error:
-            raise HeadraceError(f"{self._url}/{name} cannot be reached: {' '.join(str(error).split()) or type(error).__name__}") from error
-
-    def _send(self, path: Path, name: str) -> None:
-        with self._reaching(name):
-            self._files.makedirs(f"{self._root}/{name}".rpartition("/")[0], exist_ok=True)
-            self._files.put_file(str(path), f"{self._root}/{name}")
-
-    def _send_once(self, path: Path, name: str) -> None:
-        """Sends an immutable file, unless it is there with its full size."""
-        with self._reaching(name), suppress(FileNotFoundError):
-            if self._files.size(f"{self._root}/{name}") == path.stat().st_size:
-                return
-        self._send(path, name)
-
-    def _send_folder(self, folder: Path, name: str, last: str = "") -> None:
-        for path in sorted((path for path in folder.rglob("*") if path.is_file()), key=lambda path: (path.name == last, path)):
-            self._send(path, f"{name}/{path.relative_to(folder)}")
-
-    def _write(self, name: str, content: bytes) -> None:
-        with self._reaching(name):
-            self._files.pipe_file(f"{self._root}/{name}", content)
-
-    def _fetch(self, name: str, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with self._reaching(name):
-            self._files.get_file(f"{self._root}/{name}", str(path))
-
-    def _fetch_whole(self, name: str, path: Path) -> None:
-        replace_atomically(path, lambda draft: self._fetch(name, draft))
-
-    def _fetch_folder(self, name: str, folder: Path) -> None:
-        with self._reaching(name):
-            paths = self._files.find(f"{self._root}/{name}")
-        for each in paths:
-            self._fetch(self._name(each), folder / self._name(each).removeprefix(f"{name}/"))
-
-    def _folders(self, name: str) -> list[str]:
-        with self._reaching(name), suppress(FileNotFoundError):
-            return [self._name(each["name"]) for each in self._files.ls(f"{self._root}/{name}", detail=True) if each["type"] == "directory"]
-        return []
-
-    def _remove(self, name: str) -> None:
-        with self._reaching(name), suppress(FileNotFoundError):
-            self._files.rm(f"{self._root}/{name}", recursive=True)
-
-    def _name(self, path: str) -> str:
-        return path.removeprefix(self._root).lstrip("/")
+                self._files.send(folder / name, f"{place}/{name}")
+        self._files.remove(f"{place}/{CHECKPOINTS}")
 
 
 def _parts(store: Store) -> list[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from storage.errors import BadInput, HeadraceError
+from storage.object_store.url_files import UrlFiles
 from storage.releases.release import load_split
 from storage.store import Store, part_id
 from synth.conversations.expert import expert_trajectory
@@ -153,14 +154,14 @@ def test_parts_are_sent_once(sent: Sent, tmp_path: Path) -> None:
 
 def test_what_others_commit_while_parts_are_sent_is_not_asked_for(sent: Sent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Given a store in which trajectories are committed while a stage's parts go up, then the job finds all that its catalogue names."""
-    store, send_once = Store(sent.spec.store), RemoteStore._send_once
+    store, send_once = Store(sent.spec.store), UrlFiles.send_once
 
-    def meanwhile(remote: RemoteStore, path: Path, name: str) -> None:
+    def meanwhile(remote: UrlFiles, path: Path, name: str) -> None:
         expert = expert_trajectory(WORLDS[OTHER.world], OTHER)
         store.commit([store.write("trajectories", part_id("trajectories", ["more"], {}, 1), trajectories_frame([expert], [OTHER]))])
         send_once(remote, path, name)
 
-    monkeypatch.setattr(RemoteStore, "_send_once", meanwhile)
+    monkeypatch.setattr(UrlFiles, "send_once", meanwhile)
     shutil.rmtree(tmp_path / "there")
     sent.send()
     assert store.query("SELECT count(*) FROM parts WHERE table_name = 'trajectories'").item() == 2
