@@ -44,7 +44,9 @@ def up(say: Callable[[str], None]) -> str:
     if not is_held(folder / "keeper.lock"):
         _start_keeper(folder)
     say("starting the Prefect server and the worker")
-    url = _wait_until_ready(folder)
+    url, notes = _wait_until_ready(folder)
+    for note in notes:
+        say(f"warning: {note}")
     say("deploying the flows of prefect.yaml")
     environment = {**os.environ, **client_environment(folder, url), "PWD": str(Path.cwd())}
     _run_prefect(environment, "work-pool", "create", POOL, "--type", "process", "--overwrite")
@@ -82,15 +84,15 @@ def _start_keeper(folder: Path) -> None:
         subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
 
 
-def _wait_until_ready(folder: Path) -> str:
-    """Wait until the keeper's server answers; returns its API URL. Raises HeadraceError if the keeper ends or 300 s pass."""
+def _wait_until_ready(folder: Path) -> tuple[str, list[str]]:
+    """Wait for the keeper's server; returns its API URL, and notes for the user. Raises HeadraceError if the keeper ends or 300 s pass."""
     end = time.monotonic() + READY_TIMEOUT_S
     lock_deadline = time.monotonic() + 10
     while time.monotonic() < end:
         with contextlib.suppress(OSError, ValueError, KeyError):
-            url = str(json.loads((folder / "keeper.json").read_text())["url"])
-            if is_healthy(url):
-                return url
+            state = json.loads((folder / "keeper.json").read_text())
+            if is_healthy(state["url"]):
+                return state["url"], state["notes"]
         if time.monotonic() > lock_deadline and not is_held(folder / "keeper.lock"):
             break
         time.sleep(0.2)
@@ -114,7 +116,8 @@ def run_keeper() -> None:
     folder = home()
     with contextlib.suppress(Busy), lock(folder / "keeper.lock", wait=False), contextlib.ExitStack() as stack:
         _write_state(folder, pid=os.getpid())
-        url = named_server() or stack.enter_context(own_server(folder, port=DEFAULT_PORT))
+        notes: list[str] = []
+        url = named_server() or stack.enter_context(own_server(folder, port=DEFAULT_PORT, say=notes.append))
         # Children of a shell's `&` inherit an ignored SIGINT. A worker with SIGINT ignored could not be stopped cleanly.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         worker = subprocess.Popen(
@@ -124,13 +127,13 @@ def run_keeper() -> None:
             start_new_session=True,
         )
         signal.signal(signal.SIGTERM, lambda *_: worker.send_signal(signal.SIGINT))
-        _write_state(folder, pid=os.getpid(), url=url, worker=worker.pid)
+        _write_state(folder, pid=os.getpid(), url=url, worker=worker.pid, notes=notes)
         worker.wait()
         (folder / "keeper.json").unlink(missing_ok=True)
 
 
 def _write_state(folder: Path, **state: Any) -> None:
-    """Write the keeper's state for `up` and `down`: `pid` at once, `url` and `worker` once the server answers."""
+    """Write the keeper's state for `up` and `down`: `pid` at once, `url`, `worker` and `notes` once the server answers."""
     replace_atomically(folder / "keeper.json", lambda draft: draft.write_text(json.dumps(state)))
 
 

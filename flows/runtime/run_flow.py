@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -108,7 +109,8 @@ def run_flow(
         with contextlib.ExitStack() as stack:
             stack.enter_context(hold_store(function, config.store))
             url = server_stack.enter_context(use_server(console, folder))
-            os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
+            if os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL") == "CRITICAL":
+                logging.raiseExceptions = False  # else a server that is gone costs two lines for each batch of log lines
             flow = getattr(importlib.import_module(f"flows.{module}"), function)
             run_file = notes_folder(config.store) / "run.json"
             _mark_crashed(run_file)
