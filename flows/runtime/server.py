@@ -59,6 +59,12 @@ BATCHED = {
 }
 """Write task runs and events to the database in batches: a third of the server's work, and no delay after the last task."""
 
+DEPLOYMENTS = {
+    "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
+    "PREFECT_SERVER_DEPLOYMENTS_CONCURRENCY_SLOT_WAIT_SECONDS": "10",
+}
+"""Keep the leases of deployments' slots in files: those in memory, the default, end with a killed server, and the slots stay taken."""
+
 
 def home() -> Path:
     """The folder of the project's own server: `.prefect` in the working folder. Raises BadInput if `.prefect` is a file."""
@@ -255,7 +261,7 @@ def server_environment(folder: Path, url: str, database: Path) -> Mapping[str, s
     """Environment variables of a server that listens at `url`. The UI reads the address of its API from the last two."""
     return {
         **client_environment(folder, url),
-        **{key: os.environ.get(key, value) for key, value in BATCHED.items()},
+        **{key: os.environ.get(key, value) for key, value in (BATCHED | DEPLOYMENTS).items()},
         "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{database}",
         "PREFECT_SERVER_DATABASE_MIGRATE_ON_START": "false",
         "PREFECT_SERVER_API_HOST": "127.0.0.1",

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from flows.runtime import events
-from flows.runtime.daemon import end_with_keeper
+from flows.runtime.daemon import end_with_worker
 from flows.runtime.interrupts import as_keyboard_interrupt
 from flows.runtime.locks import Busy, lock
 from flows.runtime.notes.run_records import notes_folder
@@ -36,7 +36,7 @@ def work_on_store(flow: str, store: Path) -> Iterator[None]:
 
     Raises HeadraceError: see `hold_store`.
     """
-    end_with_keeper()
+    end_with_worker()
     with (
         hold_store(flow, store, wait=events.is_root_of_a_deployment()),
         note_work(flow, notes_folder(store)),
