@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from flows.runtime.deployed.automations import create_automations
 from flows.runtime.deployed.dead_runs import settle_runs
 from flows.runtime.deployed.run_process import WORKER_LOCK
 from flows.runtime.locks import Busy, die_with, is_held, lock
@@ -56,6 +57,11 @@ def up(say: Callable[[str], None]) -> str:
     environment = {**os.environ, **client_environment(folder, url), "PWD": str(Path.cwd())}
     _run_prefect(environment, "work-pool", "create", POOL, "--type", "process", "--overwrite")
     _run_prefect(environment, "--no-prompt", "deploy", "--all")
+    if Path("automations.yaml").exists():
+        from prefect.client.orchestration import SyncPrefectClient, get_client
+
+        with get_client(sync_client=True) if named_server() else SyncPrefectClient(url) as client:
+            say(f"automations.yaml: {create_automations(Path('automations.yaml'), client)} automations")
     return url
 
 
