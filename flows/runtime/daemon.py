@@ -32,6 +32,8 @@ DEFAULT_PORT = 4200
 READY_TIMEOUT_S = 300.0
 KEEPER_LOCK = "HEADRACE_KEEPER_LOCK"
 """Environment variable with the path of the keeper's lock. The worker ends when this lock is released."""
+QUERY_EVERY_S = "2"
+"""How often the worker asks for runs. Prefect's 10 s would be most of the time between an event and the run that it starts."""
 SHORT_LIFE_S, LONGEST_PAUSE_S = 30.0, 60.0
 """A worker that ended sooner is started again after a pause, each time twice as long."""
 
@@ -169,7 +171,7 @@ def _start_worker(folder: Path) -> subprocess.Popen[bytes]:
     programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "flows.runtime.daemon", "work"],
-        env={**os.environ, KEEPER_LOCK: str(folder / "keeper.lock"), "PATH": programs},
+        env={"PREFECT_WORKER_QUERY_SECONDS": QUERY_EVERY_S, **os.environ, KEEPER_LOCK: str(folder / "keeper.lock"), "PATH": programs},
         stdin=subprocess.DEVNULL,
         start_new_session=True,
     )

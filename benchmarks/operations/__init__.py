@@ -1,0 +1,1 @@
+"""Benchmarks of the deployments: what operators of an always-on installation notice."""
