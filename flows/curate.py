@@ -12,11 +12,13 @@ from prefect.cache_policies import NO_CACHE
 from filters import funnel
 from flows.config import Config, recall, remember, settle_curation
 from flows.runtime import events
-from flows.runtime.artifacts import publish_report, publish_table
+from flows.runtime.artifacts import completed, publish_report, publish_table
+from flows.runtime.deployed.outside import OUTSIDE
 from flows.runtime.progress import report
 from flows.runtime.ray_executor import ray_executor
 from flows.runtime.run_names import curation_name, current_run_name, rename_run
 from flows.runtime.store_lock import work_on_store
+from flows.summaries import state_messages
 from flows.summaries.summary_tables import difficulty
 from flows.summaries.summary_tables import funnel as funnel_table
 from storage.store import Store
@@ -42,7 +44,7 @@ def curate(
         sources = files or [str(make_haystack(config).absolute())]
         result = filter_queries(config, sources, ray, preview)
         if result["run"] is None:
-            return result
+            return completed(state_messages.curated(result), result)
         steps = funnel_table(Store(config.store))
         for row in steps.rows:
             dropped = f", dropped {row['why']}" if row["why"] else ""
@@ -52,7 +54,7 @@ def curate(
         publish_table(difficulty(Store(config.store)))
         publish_report(config)
         events.emit(events.TASKS_CURATED, config, run=result["run"], tasks=result["tasks"])
-        return result
+        return completed(state_messages.curated(result), result)
 
 
 @task(task_run_name="generate {config.haystack.rows} queries", cache_policy=NO_CACHE)
@@ -64,7 +66,7 @@ def make_haystack(config: Config) -> Path:
     return queries
 
 
-@task(task_run_name="steps of the funnel", cache_policy=NO_CACHE)
+@task(task_run_name="steps of the funnel", cache_policy=NO_CACHE, **OUTSIDE)
 def filter_queries(config: Config, sources: list[str], ray: str | None = None, preview: bool = False) -> dict[str, Any]:
     try:
         with ray_executor(ray) if ray else contextlib.nullcontext() as executor:

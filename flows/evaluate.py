@@ -8,10 +8,12 @@ from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
 from flows.config import Config, keep_budgets, recall
-from flows.runtime.artifacts import publish_report, publish_table
+from flows.runtime.artifacts import completed, publish_report, publish_table
+from flows.runtime.deployed.outside import OUTSIDE
 from flows.runtime.progress import report
 from flows.runtime.run_names import current_run_name
 from flows.runtime.store_lock import work_on_store
+from flows.summaries import state_messages
 from flows.summaries.summary_tables import facets, ladder
 from storage.store import Store
 
@@ -32,17 +34,17 @@ def evaluate(config: Config = Config(), policy: str | None = None, suites: tuple
         for table in (ladder, facets):
             publish_table(table(Store(config.store)))
         publish_report(config)
-        return result
+        return completed(state_messages.evaluated(result, Store(config.store)), result)
 
 
-@task(task_run_name="held-out tasks", cache_policy=NO_CACHE)
+@task(task_run_name="held-out tasks", cache_policy=NO_CACHE, **OUTSIDE)
 def measure(config: Config, policy: str | None) -> dict[str, Any]:
     from train.measure import probe
 
     return {"policy": probe.evaluate(Store(config.store), config.train, policy=policy, progress=report).id}
 
 
-@task(task_run_name="suite {name}", cache_policy=NO_CACHE)
+@task(task_run_name="suite {name}", cache_policy=NO_CACHE, **OUTSIDE)
 def measure_on(config: Config, name: str, policy: str | None) -> dict[str, Any]:
     from storage.records import content_id
     from train.measure.suites.measure import measure_suite

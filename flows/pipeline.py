@@ -10,12 +10,14 @@ from flows import validation
 from flows.config import Config, recall, remember
 from flows.curate import curate
 from flows.evaluate import evaluate
-from flows.runtime.artifacts import publish_report
+from flows.runtime.artifacts import completed, publish_report
 from flows.runtime.run_names import current_run_name
 from flows.runtime.store_lock import work_on_store
+from flows.summaries import state_messages
 from flows.synthesize import synthesize
 from flows.tag import tag
 from flows.train import train
+from storage.store import Store
 
 
 @flow(name="pipeline", flow_run_name=current_run_name, log_prints=True)
@@ -35,4 +37,5 @@ def pipeline(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (frozen
         tagging = tag(config)
         evaluation = evaluate(config, training["promoted"] or training["last"])
         publish_report(config)
-        return {"synthesize": synthesis, "curate": curation, "train": training, "tag": tagging, "evaluate": evaluation}
+        result = {"synthesize": synthesis, "curate": curation, "train": training, "tag": tagging, "evaluate": evaluation}
+        return completed(f"{state_messages.trained(training)}; {state_messages.evaluated(evaluation, Store(config.store))}", result)

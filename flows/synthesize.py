@@ -9,10 +9,12 @@ from prefect.cache_policies import NO_CACHE
 
 from flows.config import Config, recall, remember
 from flows.runtime import events
-from flows.runtime.artifacts import publish_report, publish_table
+from flows.runtime.artifacts import completed, publish_report, publish_table
+from flows.runtime.deployed.outside import OUTSIDE
 from flows.runtime.progress import report, warn
 from flows.runtime.run_names import current_run_name
 from flows.runtime.store_lock import work_on_store
+from flows.summaries import state_messages
 from flows.summaries.summary_tables import diversity, outcomes, rounds
 from storage.store import Store
 from synth.run import synthesize as synthesis
@@ -31,10 +33,11 @@ def synthesize(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (froz
             publish_table(table(Store(config.store)))
         publish_report(config)
         events.emit(events.TRAJECTORIES_COMMITTED, config, run=result["run"], accepted=result["accepted"])
-        return result
+        events.emit_alarms(config, result)
+        return completed(state_messages.synthesized(result), result)
 
 
-@task(task_run_name="rounds of conversations", cache_policy=NO_CACHE)
+@task(task_run_name="rounds of conversations", cache_policy=NO_CACHE, **OUTSIDE)
 def make_trajectories(config: Config) -> dict[str, Any]:
     divisions = config.curate.divisions
     result = synthesis.synthesize(Store(config.store), config.synthesize, divisions=divisions, progress=report, warn=warn)
@@ -46,6 +49,7 @@ def make_trajectories(config: Config) -> dict[str, Any]:
         "proposals": result.proposals,
         "tasks": result.tasks,
         "rounds": result.rounds,
+        "rejected": dict(result.rejected),
         "notes": list(result.notes),
         "alarms": list(result.alarms),
     }

@@ -1,7 +1,8 @@
 """`headrace up` and `headrace down`: start and stop the server, work pool, deployments and worker.
 
 One idea: a background process, the keeper, holds `.prefect/keeper.lock`. It is a client of the project's own server, so the server lives
-as long as the keeper. The worker and the flow runs that it starts watch the lock and end when the keeper ends, even by `kill -9`.
+as long as the keeper. The worker watches this lock, and the flow runs that it starts watch a lock of the worker: all end when the keeper
+ends, even by `kill -9`. The keeper starts a killed worker again, after it has settled the runs that died with it.
 With PREFECT_API_URL set, `up` creates pool, deployments and worker on that server instead.
 """
 
@@ -18,6 +19,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from flows.runtime.deployed.automations import create_automations
+from flows.runtime.deployed.dead_runs import settle_runs
+from flows.runtime.deployed.run_process import WORKER_LOCK
 from flows.runtime.locks import Busy, die_with, is_held, lock
 from flows.runtime.server import STOP_TIMEOUT_S, client_environment, home, is_healthy, named_server, own_server, wait_until_gone
 from storage.errors import BadInput, HeadraceError
@@ -27,7 +31,11 @@ POOL = "headrace"
 DEFAULT_PORT = 4200
 READY_TIMEOUT_S = 300.0
 KEEPER_LOCK = "HEADRACE_KEEPER_LOCK"
-"""Environment variable with the path of the keeper's lock. A flow run of our worker ends when this lock is released."""
+"""Environment variable with the path of the keeper's lock. The worker ends when this lock is released."""
+QUERY_EVERY_S = "2"
+"""How often the worker asks for runs. Prefect's 10 s would be most of the time between an event and the run that it starts."""
+SHORT_LIFE_S, LONGEST_PAUSE_S = 30.0, 60.0
+"""A worker that ended sooner is started again after a pause, each time twice as long."""
 
 
 def up(say: Callable[[str], None]) -> str:
@@ -44,11 +52,18 @@ def up(say: Callable[[str], None]) -> str:
     if not is_held(folder / "keeper.lock"):
         _start_keeper(folder)
     say("starting the Prefect server and the worker")
-    url = _wait_until_ready(folder)
+    url, notes = _wait_until_ready(folder)
+    for note in notes:
+        say(f"warning: {note}")
     say("deploying the flows of prefect.yaml")
     environment = {**os.environ, **client_environment(folder, url), "PWD": str(Path.cwd())}
     _run_prefect(environment, "work-pool", "create", POOL, "--type", "process", "--overwrite")
     _run_prefect(environment, "--no-prompt", "deploy", "--all")
+    if Path("automations.yaml").exists():
+        from prefect.client.orchestration import SyncPrefectClient, get_client
+
+        with get_client(sync_client=True) if named_server() else SyncPrefectClient(url) as client:
+            say(f"automations.yaml: {create_automations(Path('automations.yaml'), client)} automations")
     return url
 
 
@@ -82,15 +97,15 @@ def _start_keeper(folder: Path) -> None:
         subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
 
 
-def _wait_until_ready(folder: Path) -> str:
-    """Wait until the keeper's server answers; returns its API URL. Raises HeadraceError if the keeper ends or 300 s pass."""
+def _wait_until_ready(folder: Path) -> tuple[str, list[str]]:
+    """Wait for the keeper's server; returns its API URL, and notes for the user. Raises HeadraceError if the keeper ends or 300 s pass."""
     end = time.monotonic() + READY_TIMEOUT_S
     lock_deadline = time.monotonic() + 10
     while time.monotonic() < end:
         with contextlib.suppress(OSError, ValueError, KeyError):
-            url = str(json.loads((folder / "keeper.json").read_text())["url"])
-            if is_healthy(url):
-                return url
+            state = json.loads((folder / "keeper.json").read_text())
+            if is_healthy(state["url"]):
+                return state["url"], state["notes"]
         if time.monotonic() > lock_deadline and not is_held(folder / "keeper.lock"):
             break
         time.sleep(0.2)
@@ -110,43 +125,96 @@ def _run_prefect(environment: dict[str, str], *arguments: str) -> None:
 
 
 def run_keeper() -> None:
-    """Run as the keeper: hold a server and run one worker, until SIGTERM or until the worker ends."""
+    """Run as the keeper: hold a server and keep one worker running, until SIGTERM."""
     folder = home()
     with contextlib.suppress(Busy), lock(folder / "keeper.lock", wait=False), contextlib.ExitStack() as stack:
         _write_state(folder, pid=os.getpid())
-        url = named_server() or stack.enter_context(own_server(folder, port=DEFAULT_PORT))
+        notes: list[str] = []
+        named = named_server()
+        url = named or stack.enter_context(own_server(folder, port=DEFAULT_PORT, say=notes.append))
+        os.environ.update(client_environment(folder, url))
         # Children of a shell's `&` inherit an ignored SIGINT. A worker with SIGINT ignored could not be stopped cleanly.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        worker = subprocess.Popen(
-            [sys.executable, "-P", "-m", "flows.runtime.daemon", "work"],
-            env={**os.environ, **client_environment(folder, url), KEEPER_LOCK: str(folder / "keeper.lock")},
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
+        _keep_worker(
+            folder, None if named else POOL, lambda worker: _write_state(folder, pid=os.getpid(), url=url, worker=worker, notes=notes)
         )
-        signal.signal(signal.SIGTERM, lambda *_: worker.send_signal(signal.SIGINT))
-        _write_state(folder, pid=os.getpid(), url=url, worker=worker.pid)
-        worker.wait()
         (folder / "keeper.json").unlink(missing_ok=True)
 
 
+def _keep_worker(folder: Path, pool: str | None, note_start: Callable[[int], None]) -> None:
+    """Run a worker, and another one whenever it ends, until SIGTERM. pool: see `settle_runs`."""
+    running: list[subprocess.Popen[bytes]] = []
+    stopped: list[int] = []
+
+    def stop(number: int, _frame: Any) -> None:
+        stopped.append(number)
+        for worker in running:
+            worker.send_signal(signal.SIGINT)
+
+    signal.signal(signal.SIGTERM, stop)
+    pause_s = 1.0
+    while not stopped:
+        begin = time.monotonic()
+        _settle_patiently(folder, pool)
+        running[:] = [_start_worker(folder)]
+        note_start(running[0].pid)
+        if stopped:
+            running[0].send_signal(signal.SIGINT)
+        print(f"the worker ended with exit code {running[0].wait()}", flush=True)
+        pause_s = min(2 * pause_s, LONGEST_PAUSE_S) if time.monotonic() - begin < SHORT_LIFE_S else 1.0
+        pause_end = time.monotonic() + pause_s
+        while not stopped and time.monotonic() < pause_end:
+            time.sleep(0.1)
+
+
+def _start_worker(folder: Path) -> subprocess.Popen[bytes]:
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "flows.runtime.daemon", "work"],
+        env={"PREFECT_WORKER_QUERY_SECONDS": QUERY_EVERY_S, **os.environ, KEEPER_LOCK: str(folder / "keeper.lock"), "PATH": programs},
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def _settle_patiently(folder: Path, pool: str | None) -> None:
+    """Settle the runs of the worker before. A server that does not answer is waited for: without it, the worker could do nothing either."""
+    from httpx import HTTPError
+
+    for stale in folder.glob("worker-*.lock"):
+        if not is_held(stale):
+            stale.unlink(missing_ok=True)
+    for _ in range(5):
+        try:
+            settle_runs(folder, pool)
+            return
+        except HTTPError as error:
+            print(f"cannot settle the runs of the worker before: {error!r}", flush=True)
+            time.sleep(2)
+
+
 def _write_state(folder: Path, **state: Any) -> None:
-    """Write the keeper's state for `up` and `down`: `pid` at once, `url` and `worker` once the server answers."""
+    """Write the keeper's state for `up` and `down`: `pid` at once, `url`, `worker` and `notes` once the server answers."""
     replace_atomically(folder / "keeper.json", lambda draft: draft.write_text(json.dumps(state)))
 
 
 def run_worker() -> None:
     """Run as the worker until the keeper ends."""
-    die_with(Path(os.environ[KEEPER_LOCK]))
+    keeper = Path(os.environ[KEEPER_LOCK])
+    die_with(keeper)
+    own = keeper.with_name(f"worker-{os.getpid()}.lock")
     sys.argv = ["prefect", "worker", "start", "--pool", POOL, "--type", "process", "--name", f"headrace-{os.getpid()}", "--limit", "2"]
-    from prefect.cli import app
+    with lock(own):
+        os.environ[WORKER_LOCK] = str(own)
+        from prefect.cli import app
 
-    app()
+        app()
 
 
-def end_with_keeper() -> None:
-    """End this process when the keeper ends, if our worker started it. Every flow calls this, so no run survives a killed worker."""
-    if KEEPER_LOCK in os.environ:
-        die_with(Path(os.environ[KEEPER_LOCK]))
+def end_with_worker() -> None:
+    """End this process when our worker ends, if it started it. Every flow calls this, so no run survives a killed worker."""
+    if WORKER_LOCK in os.environ:
+        die_with(Path(os.environ[WORKER_LOCK]))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ The event carries the whole configuration, so the triggered run works on the sam
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,6 +17,11 @@ TRAJECTORIES_COMMITTED = "headrace.trajectories.committed"
 TASKS_CURATED = "headrace.tasks.curated"
 TASKS_TAGGED = "headrace.tasks.tagged"
 POLICY_PROMOTED = "headrace.policy.promoted"
+BUDGET_SPENT = "headrace.budget.spent"
+FAILURES_HIGH = "headrace.failures.high"
+DIVERSITY_COLLAPSED = "headrace.diversity.collapsed"
+MOST_OF_ONE_FAILURE = 0.5
+"""Share of a synthesis' proposals that one reason may reject without an event."""
 RESOURCE = "headrace.store"
 
 
@@ -32,13 +38,29 @@ def emit(event: str, config: Config, **payload: Any) -> None:
     emit_event(event, resource=resource, payload={"config": config.model_dump(mode="json"), **payload})
 
 
+def emit_alarms(config: Config, result: Mapping[str, Any]) -> None:
+    """Emit what an operator should know of a synthesis: `automations.yaml` acts on it."""
+    if any("budget is spent" in note for note in result["notes"]):
+        emit(BUDGET_SPENT, config, notes=result["notes"])
+    reason, count = max(result["rejected"].items(), key=lambda each: each[1], default=("", 0))
+    if count > MOST_OF_ONE_FAILURE * result["proposals"]:
+        emit(FAILURES_HIGH, config, reason=reason, share=round(count / result["proposals"], 3))
+    if result["alarms"]:
+        emit(DIVERSITY_COLLAPSED, config, alarms=result["alarms"])
+
+
 def is_root_of_a_deployment() -> bool:
     """Whether this is the outermost flow run, and a deployment started it."""
+    return is_in_a_deployment() and not is_inside_a_flow()
+
+
+def is_in_a_deployment() -> bool:
+    """Whether a deployment started the current flow run."""
     from prefect.context import FlowRunContext
 
     context = FlowRunContext.get()
     run = context.flow_run if context else None
-    return run is not None and run.deployment_id is not None and not is_inside_a_flow()
+    return run is not None and run.deployment_id is not None
 
 
 def is_inside_a_flow() -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from flows.runtime.deployed.dead_runs import end_run
 from flows.runtime.interrupts import as_keyboard_interrupt, note_interrupts
 from flows.runtime.notes.run_records import add_record, describe_others, notes_folder, open_page, page_of
 from flows.runtime.progress import show_on_console
@@ -108,7 +110,8 @@ def run_flow(
         with contextlib.ExitStack() as stack:
             stack.enter_context(hold_store(function, config.store))
             url = server_stack.enter_context(use_server(console, folder))
-            os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
+            if os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL") == "CRITICAL":
+                logging.raiseExceptions = False  # else a server that is gone costs two lines for each batch of log lines
             flow = getattr(importlib.import_module(f"flows.{module}"), function)
             run_file = notes_folder(config.store) / "run.json"
             _mark_crashed(run_file)
@@ -172,20 +175,9 @@ def _mark_crashed(run_file: Path) -> None:
         run_file.unlink(missing_ok=True)
         return
     from prefect.client.orchestration import get_client
-    from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterParentFlowRunId, TaskRunFilter, TaskRunFilterFlowRunId
     from prefect.exceptions import ObjectNotFound
     from prefect.states import Crashed
 
     with contextlib.suppress(ObjectNotFound), get_client(sync_client=True) as client:
-        open_runs = [client.read_flow_run(run_id)]
-        while open_runs:
-            run = open_runs.pop()
-            for child in client.read_task_runs(task_run_filter=TaskRunFilter(flow_run_id=TaskRunFilterFlowRunId(any_=[run.id]))):
-                if child.state is None or not child.state.is_final():
-                    client.set_task_run_state(child.id, Crashed(message=CRASHED_MESSAGE), force=True)
-            open_runs += client.read_flow_runs(
-                flow_run_filter=FlowRunFilter(parent_flow_run_id=FlowRunFilterParentFlowRunId(any_=[run.id]))
-            )
-            if run.state is None or not run.state.is_final():
-                client.set_flow_run_state(run.id, Crashed(message=CRASHED_MESSAGE), force=True)
+        end_run(client, run_id, Crashed(message=CRASHED_MESSAGE))
     run_file.unlink(missing_ok=True)

@@ -3,8 +3,9 @@
 One idea: the server is one process. It lives as long as any run holds the shared lock `.prefect/clients.lock`. Every run that uses the
 server holds this lock, so the server learns from the kernel when the last run ends, even by a kill. Concurrent runs share one server.
 A run that starts while the old server shuts down waits for it and starts a new one.
-The database lies in `.prefect/` of the working folder. It is migrated under another name and then renamed, so a kill leaves no
-incomplete database. The server listens on loopback only and sends no data out.
+A server that is killed while it has clients is started again by the first client that notices, on the same port with the same database.
+The port is bound again at once, so requests of the runs wait until the new server answers them, and no run needs to know.
+The database lies in `.prefect/` of the working folder (`server_database.py`). The server listens on loopback only and sends no data out.
 
 With PREFECT_API_URL set, that server is used instead. Prefect's ephemeral mode is never used: a killed run would leave its server
 running. The library below `flows/` needs no server.
@@ -16,23 +17,29 @@ import contextlib
 import json
 import os
 import socket
-import sqlite3
 import subprocess
 import sys
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from flows.runtime.locks import Busy, call_when_released, is_held, lock
+from flows.runtime.progress import warn
+from flows.runtime.server_database import prepare
 from storage.errors import BadInput, HeadraceError
+from storage.files import replace_atomically
 from synth.gc_paused import collect_seldom
 
 START_TIMEOUT_S = 240.0
 STOP_TIMEOUT_S = 20.0
+LOOK_EVERY_S = 0.1
+RESTART_STARTS, RESTART_PORT_S = 2, 20.0
+"""Of a server that was killed: how often it may end again before it answers, and for how long its port may be taken by another process."""
 
 QUIET = {
     "DO_NOT_TRACK": "1",
@@ -51,6 +58,12 @@ BATCHED = {
     "PREFECT_SERVER_SERVICES_TRIGGERS_READ_BATCH_SIZE": "50",
 }
 """Write task runs and events to the database in batches: a third of the server's work, and no delay after the last task."""
+
+DEPLOYMENTS = {
+    "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
+    "PREFECT_SERVER_DEPLOYMENTS_CONCURRENCY_SLOT_WAIT_SECONDS": "10",
+}
+"""Keep the leases of deployments' slots in files: those in memory, the default, end with a killed server, and the slots stay taken."""
 
 
 def home() -> Path:
@@ -82,53 +95,135 @@ def is_healthy(url: str, timeout_s: float = 2.0) -> bool:
 
 def running_url(folder: Path) -> str | None:
     """The API URL of the project's own server, or None if it does not run."""
-    if not is_held(folder / "server.lock"):
-        return None
+    return _read_address(folder).get("url") if is_held(folder / "server.lock") else None
+
+
+def _read_address(folder: Path) -> dict[str, Any]:
+    """What the server writes when it is about to answer: `url`, `pid`, and `note`, a sentence for the user who started it."""
     try:
-        return str(json.loads((folder / "server.json").read_text())["url"])
-    except (OSError, ValueError, KeyError):
-        return None
+        return dict(json.loads((folder / "server.json").read_text()))
+    except (OSError, ValueError):
+        return {}
 
 
 @contextlib.contextmanager
-def own_server(folder: Path, *, port: int = 0) -> Iterator[str]:
-    """Use the project's own server, and start it if needed; yields its API URL.
+def own_server(folder: Path, *, port: int = 0, say: Callable[[str], None] = warn) -> Iterator[str]:
+    """Use the project's own server, start it if needed, and start it again if it is killed; yields its API URL.
+
+    If it cannot be started again, this process says so in one line and ends with exit code 1: what it has not committed is made again by
+    the next call.
 
     port: port of a newly started server if it is free; 0 takes any free port.
+    say: told if the server's database was damaged.
     Raises HeadraceError, with the last line of the server's log, if the server does not start within 240 s.
     """
     try:
         with lock(folder / "clients.lock", shared=True):
-            yield _ensure_started(folder, port)
+            url = _ensure_started(folder, (port, 0), say)
+            with _keep_running(folder, url, say):
+                yield url
     finally:
         wait_until_gone(folder)
 
 
-def _ensure_started(folder: Path, port: int) -> str:
-    start = time.monotonic()
+@contextlib.contextmanager
+def _keep_running(folder: Path, url: str, say: Callable[[str], None]) -> Iterator[None]:
+    """Watch the server in a thread, and start it again on its port when its process is gone."""
+    done = threading.Event()
+    port = int(url.rsplit(":", 1)[1].removesuffix("/api"))
+
+    def watch() -> None:
+        while not done.wait(LOOK_EVERY_S):
+            if not is_held(folder / "server.lock"):
+                try:
+                    _ensure_started(folder, (port,), say, again=True)
+                except HeadraceError as error:
+                    if not done.is_set():
+                        _end_at_once(f"error: Prefect's server was killed, and cannot be started again: {error}")
+
+    thread = threading.Thread(target=watch, name="watch the server", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+
+
+def _end_at_once(line: str) -> None:
+    """Write a line and end this process. Prefect's client would wait minutes for the server before it lets an error through."""
+    show_cursor = "\r\x1b[2K\x1b[?25h" if sys.stderr.isatty() else ""
+    sys.stderr.write(f"{show_cursor}{line}\n")
+    sys.stderr.flush()
+    os._exit(1)
+
+
+def _ensure_started(folder: Path, ports: Sequence[int], say: Callable[[str], None], *, again: bool = False) -> str:
+    """The URL of the server, once it answers.
+
+    ports: of a newly started server, the first that is free; 0 is any.
+    again: it was killed, and other clients may be starting it at this moment.
+    Raises HeadraceError if it does not start.
+    """
+    begin = time.monotonic()
     process: subprocess.Popen[bytes] | None = None
-    while (waited := time.monotonic() - start) < START_TIMEOUT_S:
-        url = running_url(folder)
-        if url and is_healthy(url):
-            return url
-        if process is not None and process.poll() not in (None, 0):
-            break
-        if (process is None or process.poll() is not None) and not is_held(folder / "server.lock"):
-            process = _spawn(folder, port)
-        time.sleep(0.1)
+    starts = 0
+    with contextlib.ExitStack() as listeners:
+        while (waited := time.monotonic() - begin) < START_TIMEOUT_S:
+            url = running_url(folder)
+            if url and is_healthy(url):
+                if process is not None and (note := _read_address(folder).get("note")):
+                    say(note)
+                return url
+            has_failed = process is not None and process.poll() not in (None, 0)
+            if has_failed and not (again and starts < RESTART_STARTS):
+                break
+            if (process is None or process.poll() is not None) and not is_held(folder / "server.lock"):
+                listeners.close()
+                try:
+                    listener = listeners.enter_context(contextlib.closing(_listen(*ports)))
+                except OSError as error:
+                    if not again or waited > RESTART_PORT_S:
+                        raise HeadraceError(f"{error}") from None
+                else:
+                    process = _spawn(folder, listener)
+                    starts += 1
+            time.sleep(LOOK_EVERY_S)
     log = folder / "server.log"
     tail = log.read_text(errors="replace").strip().splitlines()[-1:] if log.exists() else []
-    raise HeadraceError(f"Prefect's server did not start within {waited:.0f} s: {' '.join(tail) or 'it wrote nothing'} (log: {log})")
+    raise HeadraceError(
+        f"Prefect's server did not start within {waited:.0f} s: {' '.join(tail) or 'it wrote nothing'} (log: {log}; "
+        f"{folder}/prefect-*.db hold only the history of runs, and may be moved away)"
+    )
 
 
-def _spawn(folder: Path, port: int) -> subprocess.Popen[bytes]:
+def _listen(*ports: int) -> socket.socket:
+    """A socket that listens on the first of `ports` that is free on the loopback interface; port 0 is any free one.
+
+    Requests wait in it until a server answers them. Raises OSError if no port is free.
+    """
+    for port in ports:
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("127.0.0.1", port))
+            listener.listen(2048)
+            return listener
+        except OSError:
+            listener.close()
+    raise OSError(f"another process has port {ports[-1]} of 127.0.0.1")
+
+
+def _spawn(folder: Path, listener: socket.socket) -> subprocess.Popen[bytes]:
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "server.log"
     if log.exists() and log.stat().st_size > 10_000_000:
         log.unlink()
     with log.open("ab") as out:
-        command = [sys.executable, "-P", "-m", "flows.runtime.server", str(folder), str(port)]
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
+        socket_number = listener.fileno()
+        command = [sys.executable, "-P", "-m", "flows.runtime.server", str(folder), str(socket_number)]
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True, pass_fds=(socket_number,)
+        )
 
 
 def wait_until_gone(folder: Path) -> None:
@@ -148,26 +243,25 @@ def wait_until_gone(folder: Path) -> None:
 # ---- the server's own process ------------------------------------------------------------------------------------------
 
 
-def serve(folder: Path, port: int) -> None:
+def serve(folder: Path, listener: socket.socket) -> None:
     """Run the server until its last client ends. Returns at once if another process is the server already."""
     with contextlib.suppress(Busy), lock(folder / "server.lock", wait=False):
         address = folder / "server.json"
         address.unlink(missing_ok=True)
-        listener = _listen(port)
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/api"
         database = folder / f"prefect-{version('prefect')}.db"
         os.environ.update(server_environment(folder, url, database))
         stop = threading.Event()
         call_when_released(folder / "clients.lock", lambda: _shut_down(address, stop))
-        _migrate(folder, database)
-        _run(listener, address, url, stop)
+        note = prepare(folder, database)
+        _run(listener, address, {"url": url, "pid": os.getpid(), "note": note}, stop)
 
 
 def server_environment(folder: Path, url: str, database: Path) -> Mapping[str, str]:
     """Environment variables of a server that listens at `url`. The UI reads the address of its API from the last two."""
     return {
         **client_environment(folder, url),
-        **{key: os.environ.get(key, value) for key, value in BATCHED.items()},
+        **{key: os.environ.get(key, value) for key, value in (BATCHED | DEPLOYMENTS).items()},
         "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{database}",
         "PREFECT_SERVER_DATABASE_MIGRATE_ON_START": "false",
         "PREFECT_SERVER_API_HOST": "127.0.0.1",
@@ -176,49 +270,7 @@ def server_environment(folder: Path, url: str, database: Path) -> Mapping[str, s
     }
 
 
-def _listen(port: int) -> socket.socket:
-    """A socket bound to `port` on the loopback interface, or to any free port if `port` is taken."""
-    for candidate in (port, 0):
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(("127.0.0.1", candidate))
-            return listener
-        except OSError:
-            listener.close()
-    raise OSError("no free port on the loopback interface")
-
-
-def _migrate(folder: Path, database: Path) -> None:
-    """Create `database` if missing: a copy of the newest database of another Prefect version, if any, with the schema migrated."""
-    if database.exists():
-        return
-    import asyncio
-
-    from prefect.server.database.configurations import AioSqliteConfiguration
-    from prefect.server.database.dependencies import provide_database_interface, temporary_database_config
-
-    new = folder / "prefect.db.new"
-    for leftover in folder.glob("prefect.db.new*"):
-        leftover.unlink()
-    with contextlib.closing(sqlite3.connect(new)) as target:
-        for older in sorted(folder.glob("prefect-*.db"), key=lambda path: path.stat().st_mtime)[-1:]:
-            with contextlib.closing(sqlite3.connect(older)) as source:
-                source.backup(target)
-
-    async def migrate() -> None:
-        with temporary_database_config(AioSqliteConfiguration(connection_url=f"sqlite+aiosqlite:///{new}")):
-            interface = provide_database_interface()
-            await interface.create_db()
-            await (await interface.engine()).dispose()
-
-    asyncio.run(migrate())
-    with contextlib.closing(sqlite3.connect(new)) as connection:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    new.rename(database)
-
-
-def _run(listener: socket.socket, address: Path, url: str, stop: threading.Event) -> None:
+def _run(listener: socket.socket, address: Path, content: Mapping[str, Any], stop: threading.Event) -> None:
     import uvicorn
     from prefect.server.api.server import create_app
 
@@ -229,9 +281,7 @@ def _run(listener: socket.socket, address: Path, url: str, stop: threading.Event
         server.should_exit = True
 
     threading.Thread(target=exit_when_stopped, daemon=True).start()
-    draft = address.with_suffix(".new")
-    draft.write_text(json.dumps({"url": url, "pid": os.getpid()}))
-    draft.rename(address)
+    replace_atomically(address, lambda draft: draft.write_text(json.dumps(content)))
     server.run(sockets=[listener])
     os._exit(0)
 
@@ -248,4 +298,4 @@ def _shut_down(address: Path, stop: threading.Event) -> None:
 
 if __name__ == "__main__":
     collect_seldom()
-    serve(Path(sys.argv[1]), int(sys.argv[2]))
+    serve(Path(sys.argv[1]), socket.socket(fileno=int(sys.argv[2])))

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from flows.config import Config, share_store
 from flows.runtime import events
-from flows.runtime.daemon import end_with_keeper
+from flows.runtime.daemon import end_with_worker
+from flows.runtime.deployed.progress_artifact import show_progress
 from flows.runtime.interrupts import as_keyboard_interrupt
 from flows.runtime.locks import Busy, lock
 from flows.runtime.notes.run_records import notes_folder
@@ -40,13 +41,13 @@ def work_on_store(flow: str, config: Config) -> Iterator[None]:
 
     Raises HeadraceError: see `hold_store` and `share_store`.
     """
-    end_with_keeper()
+    end_with_worker()
     store = config.store
     share_store(config)
     with (
         hold_store(flow, store, wait=events.is_root_of_a_deployment()),
         note_work(flow, notes_folder(store)),
-        _log_steps(),
+        _log_steps(flow),
         as_keyboard_interrupt(),
     ):
         from synth.worlds.stored_worlds import register_stored
@@ -68,12 +69,18 @@ def _refuse_damaged(store: Store) -> None:
         )
 
 
-def _log_steps() -> contextlib.AbstractContextManager[None]:
-    """Log finished steps in the current flow run, if there is one."""
+@contextlib.contextmanager
+def _log_steps(flow: str) -> Iterator[None]:
+    """Log finished steps in the current flow run, if there is one, and show its progress as an artifact."""
     from prefect.context import FlowRunContext
     from prefect.logging import get_run_logger
 
-    return log_progress(get_run_logger().info) if FlowRunContext.get() else contextlib.nullcontext()
+    context = FlowRunContext.get()
+    if context is None or context.flow_run is None:
+        yield
+        return
+    with log_progress(get_run_logger().info), show_progress(flow, context.flow_run.id):
+        yield
 
 
 @contextlib.contextmanager

@@ -1,0 +1,1 @@
+"""Runs of deployments: their processes, the marks of dead ones, the automations that watch them."""

@@ -1,0 +1,89 @@
+"""The process of a flow run that a worker starts (`command` in prefect.yaml): no part of a run outlives it.
+
+One idea: a small guard starts Prefect's engine in a process group of its own, and is what the worker sees.
+- The engine ends: the guard kills what is left of the group, and ends with the engine's exit code.
+- The worker asks it to end (a cancelled run): the engine gets SIGTERM and GRACE_S to clean up, then the whole group is killed. Without the
+  guard a run that computes in C code is not stopped at all, and its children live on.
+- The guard is killed, or the worker of `headrace up`: the kernel closes a pipe, or frees a lock, and the engine kills its group.
+While it runs, the guard holds the lock `.prefect/runs/RUN.lock`, by which `headrace up` knows a dead run (`dead_runs.py`).
+
+A process that left the group (a model server, a container) ends by its own means, as after any `kill -9`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from flows.runtime.deployed.dead_runs import runs_folder
+from flows.runtime.locks import die_with, lock
+
+GRACE_S = 12.0
+WORKER_LOCK = "HEADRACE_WORKER_LOCK"
+"""Environment variable with the path of the lock of the worker that `headrace up` started. Its runs end when the lock is released."""
+
+
+def guard() -> int:
+    """Run the engine and end with it; returns its exit code, negative for a signal."""
+    with contextlib.ExitStack() as stack:
+        if worker_lock := os.environ.get(WORKER_LOCK):
+            die_with(Path(worker_lock))
+            note = runs_folder(Path(worker_lock).parent) / f"{os.environ['PREFECT__FLOW_RUN_ID']}.lock"
+            stack.callback(note.unlink, missing_ok=True)
+            stack.enter_context(lock(note))
+        read_end, write_end = os.pipe()
+        command = [sys.executable, "-P", "-m", "flows.runtime.deployed.run_process", str(read_end)]
+        engine = subprocess.Popen(command, pass_fds=(read_end,), start_new_session=True)
+        os.close(read_end)
+        signal.signal(signal.SIGTERM, lambda *_: _end(engine))
+        code = engine.wait()
+        _kill_group(engine.pid)
+        os.close(write_end)
+        return code
+
+
+def _end(engine: subprocess.Popen[bytes]) -> None:
+    """Ask the engine to end, and kill its group after GRACE_S."""
+
+    def kill_late() -> None:
+        time.sleep(GRACE_S)
+        _kill_group(engine.pid)
+
+    with contextlib.suppress(ProcessLookupError):
+        engine.send_signal(signal.SIGTERM)
+    threading.Thread(target=kill_late, daemon=True).start()
+
+
+def _kill_group(group: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
+
+
+def run_engine(guard_pipe: int) -> None:
+    """Run Prefect's engine on the flow run that the environment names. guard_pipe: closed by the kernel when the guard ends."""
+
+    def watch() -> None:
+        os.read(guard_pipe, 1)
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=watch, name="watch the guard", daemon=True).start()
+    import runpy
+
+    sys.argv = sys.argv[:1]
+    runpy.run_module("prefect.engine", run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        run_engine(int(sys.argv[1]))
+    elif (exit_code := guard()) < 0:
+        signal.signal(-exit_code, signal.SIG_DFL) if -exit_code not in (signal.SIGKILL, signal.SIGSTOP) else None
+        os.kill(os.getpid(), -exit_code)
+    else:
+        sys.exit(exit_code)
