@@ -55,13 +55,13 @@ def escapes_missed() -> list[str]:
         abstract.listen()
         host: dict[str, JSON] = {"pid": os.getpid(), "port": listening.getsockname()[1], "secret_file": str(secret)}
         host["abstract"] = f"headrace-bench-{os.getpid()}"
-        os.environ["HEADRACE_TEST_SECRET"] = SECRET
+        os.environ["HEADRACE_TEST_PLANTED"] = SECRET
         for attack in ATTACKS:
             done = run_attack(attack, host)
             told = done.told.content if isinstance(done.told, Observation) else str(done.told)
             if "escaped" in told or SECRET in told + done.state or "\x1b" in told or done.left:
                 missed.append(attack)
-        del os.environ["HEADRACE_TEST_SECRET"]
+        del os.environ["HEADRACE_TEST_PLANTED"]
     return missed
 
 

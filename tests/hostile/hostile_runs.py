@@ -6,7 +6,9 @@ too long, and goes on behind that case with `--after NAME`.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import resource
 import shutil
 import signal
@@ -18,11 +20,19 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
+from aiohttp import web
+
+from benchmarks.synthesis_sections.mock_openai import MODEL
 from storage.errors import HeadraceError
+from storage.records import Message
+from synth.engines.base import ChatRequest
+from synth.engines.openai import OpenAIConfig, OpenAIEngine
 from tests.hostile.hostile_catalogues import catalogue_files
 from tests.hostile.hostile_policies import MARK, SPOILS
 from tests.hostile.hostile_queries import QUERY_FILES
 from tests.hostile.hostile_worlds import world_files
+from tests.synth.engines.hostile_answers import KEY, Answer, Hostile
+from tests.synth.engines.hostile_answers import KINDS as ANSWERS
 
 MEMORY_BYTES = 12 * 2**30
 """Address space of the process that takes hostile input; torch alone maps some of it."""
@@ -39,13 +49,17 @@ def cases(group: str, count: int, scratch: Path) -> Iterator[tuple[str, Callable
     elif group == "queries":
         for name, write in QUERY_FILES.items():
             yield name, partial(_queries, write, scratch)
+    elif group == "servers":
+        os.environ["OPENAI_API_KEY"] = KEY
+        for name, make in ANSWERS.items():
+            yield name, partial(_server, make)
     elif group == "policies":
         for name, spoil in SPOILS.items():
             yield name, partial(_policy, spoil, scratch)
 
 
 SAYS = "case: "
-GROUPS = ("worlds", "catalogues", "queries", "policies")
+GROUPS = ("worlds", "catalogues", "queries", "servers", "policies")
 
 
 def _world(text: str, scratch: Path) -> None:
@@ -84,10 +98,31 @@ def _queries(write: Callable[[Path], Path], scratch: Path) -> None:
         return
 
 
+def _server(make: Callable[[], Answer]) -> None:
+    """Asks a server for an answer, and a second time where that may help."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+
+    async def begin() -> tuple[web.AppRunner, int]:
+        runner = web.AppRunner(Hostile(make()).app(), access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        return runner, int(runner.addresses[0][1])
+
+    runner, port = asyncio.run_coroutine_threadsafe(begin(), loop).result()
+    config = OpenAIConfig(model=MODEL, base_url=f"http://127.0.0.1:{port}/v1", timeout_s=5.0, tries=2)
+    try:
+        with OpenAIEngine(config) as engine:
+            engine.chat([ChatRequest((Message(role="user", content="hi"),), max_tokens=64, alternatives=2)])
+    finally:
+        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+
+
 def _policy(spoil: Callable[[Path], None], scratch: Path) -> None:
     """Opens the model, and asks it for one answer."""
-    from storage.records import Message
-    from synth.engines.base import ChatRequest
     from synth.engines.local.hf import HFEngine
 
     folder = _fresh(scratch)
@@ -126,7 +161,9 @@ def outcome(call: Callable[[], object]) -> str:
         call()
     except HeadraceError as error:
         message = " ".join(str(error).split())
-        return f"refused: {message}" if "\x1b" not in message else f"unexpected: a terminal's escape in {message!r}"
+        if KEY in message or not message.isprintable():
+            return f"unexpected: a key or a terminal's escape in {message!r}"
+        return f"refused: {message}"
     except BaseException as error:
         return f"unexpected: {type(error).__name__}: {str(error)[:200]}"
     return "taken"

@@ -56,6 +56,76 @@ def check(store: NewestStore = None, debug: Debug = False) -> None:
 
 
 @app.command()
+def stat(store: NewestStore = None, as_json: As = False, debug: Debug = False) -> None:
+    """Print the size of each table and of everything else in the store, with rows, parts and age.
+
+    Examples:
+
+      headrace store stat --store runs/sample/store
+    """
+    with handle_errors(debug):
+        from flows.summaries.summary_tables import Table, print_table
+        from storage.health.sizes import sizes
+
+        frame = sizes(validation.open_store(None, store))
+        if as_json:
+            print(json.dumps(frame.to_dicts()))
+            return
+        rows = [
+            {
+                "what": row["what"],
+                "parts": "" if row["parts"] is None else f"{row['parts']:,}",
+                "rows": "" if row["rows"] is None else f"{row['rows']:,}",
+                "size": _size(row["size_bytes"]),
+                "first commit": (row["oldest"] or "")[:16],
+                "last commit": (row["newest"] or "")[:16],
+            }
+            for row in frame.to_dicts()
+        ]
+        print_table(Table("sizes", "What the store holds", rows), out)
+        print_text(f"{_size(int(frame['size_bytes'].sum()))} in all")
+
+
+@app.command()
+def backup(where: Backup, store: NewestStore = None, debug: Debug = False) -> None:
+    """Copy what is committed to a folder or a URL, also while flows work on the store. Files that are there already are not copied again.
+
+    Examples:
+
+      headrace store backup backups/sample --store runs/sample/store
+    """
+    with handle_errors(debug):
+        from storage.health.backups import back_up
+
+        with _progress() as progress:
+            made = back_up(validation.open_store(None, store), where, progress=progress)
+        print_text(f"backup {made.name} in {where}: {made.files:,} files, {made.copied:,} of them new ({_size(made.copied_bytes)})")
+        print_text(f"content hash {made.content_hash[:16]}; to restore: headrace store restore {where} --store NEW_FOLDER")
+
+
+@app.command()
+def restore(
+    where: Backup,
+    store: Annotated[Path, typer.Option("--store", "-s", metavar="DIR", help="New folder for the store.")],
+    at: Annotated[str | None, typer.Option("--at", metavar="TIME", help="Name of the backup (default: the newest).")] = None,
+    debug: Debug = False,
+) -> None:
+    """Make a store from a backup, and compare its content hash with the one that was backed up.
+
+    Examples:
+
+      headrace store restore backups/sample --store runs/restored/store
+    """
+    with handle_errors(debug):
+        from storage.health.backups import restore as restore_store
+
+        with _progress() as progress:
+            made = restore_store(where, store.absolute(), name=at, progress=progress)
+        print_text(f"{store} is the store of {made.name}: {made.files:,} files, {_size(made.copied_bytes)}")
+        print_text(f"content hash {made.content_hash[:16]}, as it was backed up")
+
+
+@app.command()
 def repair(
     store: NewestStore = None,
     backup: Annotated[
@@ -96,45 +166,6 @@ def repair(
             print_text(note, style="yellow")
         if done.commands:
             print_text(f"to make it again, with the configuration of before: headrace run, or {', '.join(done.commands)}")
-
-
-@app.command()
-def backup(where: Backup, store: NewestStore = None, debug: Debug = False) -> None:
-    """Copy what is committed to a folder or a URL, also while flows work on the store. Files that are there already are not copied again.
-
-    Examples:
-
-      headrace store backup backups/sample --store runs/sample/store
-    """
-    with handle_errors(debug):
-        from storage.health.backups import back_up
-
-        with _progress() as progress:
-            made = back_up(validation.open_store(None, store), where, progress=progress)
-        print_text(f"backup {made.name} in {where}: {made.files:,} files, {made.copied:,} of them new ({_size(made.copied_bytes)})")
-        print_text(f"content hash {made.content_hash[:16]}; to restore: headrace store restore {where} --store NEW_FOLDER")
-
-
-@app.command()
-def restore(
-    where: Backup,
-    store: Annotated[Path, typer.Option("--store", "-s", metavar="DIR", help="New folder for the store.")],
-    at: Annotated[str | None, typer.Option("--at", metavar="TIME", help="Name of the backup (default: the newest).")] = None,
-    debug: Debug = False,
-) -> None:
-    """Make a store from a backup, and compare its content hash with the one that was backed up.
-
-    Examples:
-
-      headrace store restore backups/sample --store runs/restored/store
-    """
-    with handle_errors(debug):
-        from storage.health.backups import restore as restore_store
-
-        with _progress() as progress:
-            made = restore_store(where, store.absolute(), name=at, progress=progress)
-        print_text(f"{store} is the store of {made.name}: {made.files:,} files, {_size(made.copied_bytes)}")
-        print_text(f"content hash {made.content_hash[:16]}, as it was backed up")
 
 
 @app.command()
@@ -186,37 +217,6 @@ def prune(
                 print_text(f"removed; {_size(remove(opened, found))} are free")
             else:
                 print_text(f"nothing was done; --yes would free {_size(total)}", style="dim")
-
-
-@app.command()
-def stat(store: NewestStore = None, as_json: As = False, debug: Debug = False) -> None:
-    """Print the size of each table and of everything else in the store, with rows, parts and age.
-
-    Examples:
-
-      headrace store stat --store runs/sample/store
-    """
-    with handle_errors(debug):
-        from flows.summaries.summary_tables import Table, print_table
-        from storage.health.sizes import sizes
-
-        frame = sizes(validation.open_store(None, store))
-        if as_json:
-            print(json.dumps(frame.to_dicts()))
-            return
-        rows = [
-            {
-                "what": row["what"],
-                "parts": "" if row["parts"] is None else f"{row['parts']:,}",
-                "rows": "" if row["rows"] is None else f"{row['rows']:,}",
-                "size": _size(row["size_bytes"]),
-                "first commit": (row["oldest"] or "")[:16],
-                "last commit": (row["newest"] or "")[:16],
-            }
-            for row in frame.to_dicts()
-        ]
-        print_table(Table("sizes", "What the store holds", rows), out)
-        print_text(f"{_size(int(frame['size_bytes'].sum()))} in all")
 
 
 def _root(store: Path | None) -> Path:

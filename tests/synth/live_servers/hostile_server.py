@@ -45,7 +45,7 @@ def read_secret_file(host):
 
 @attack
 def read_environment(host):
-    return must_fail(lambda: os.environ["HEADRACE_TEST_SECRET"])
+    return must_fail(lambda: os.environ["HEADRACE_TEST_PLANTED"])
 
 
 @attack

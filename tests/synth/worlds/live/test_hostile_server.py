@@ -85,9 +85,9 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Att
         host: dict[str, JSON] = {
             "pid": os.getpid(), "port": listening.getsockname()[1], "secret_file": str(secret), "abstract": f"headrace-test-{os.getpid()}",
         }  # fmt: skip
-        os.environ["HEADRACE_TEST_SECRET"] = SECRET
+        os.environ["HEADRACE_TEST_PLANTED"] = SECRET
         yield dict(zip(ATTACKS, threads.map(lambda attack: run_attack(attack, host), ATTACKS), strict=True))
-        del os.environ["HEADRACE_TEST_SECRET"]
+        del os.environ["HEADRACE_TEST_PLANTED"]
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
@@ -114,7 +114,7 @@ def test_without_a_box_the_attack_succeeds(attack: str, tmp_path: Path) -> None:
         abstract.bind(f"\0{name}")
         abstract.listen()
         host: dict[str, JSON] = {"pid": os.getpid(), "port": listening.getsockname()[1], "secret_file": str(secret), "abstract": name}
-        server = LiveServer(hostile_spec(isolation="none", variables={"HEADRACE_TEST_SECRET": SECRET}, command=_unboxed()))
+        server = LiveServer(hostile_spec(isolation="none", variables={"HEADRACE_TEST_PLANTED": SECRET}, command=_unboxed()))
         try:
             assert "escaped" in server.call("attack", {"attack": attack, "host": host}).content
         finally:
