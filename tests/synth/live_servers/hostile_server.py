@@ -58,7 +58,7 @@ def see_processes(host):
 @attack
 def kill_host(host):
     return must_fail(
-        lambda: ((os.kill(int(host["pid"]), 0), open(f"/proc/{host['pid']}/cmdline").read())[1].index("python") and "alive") or [][0]
+        lambda: ((os.kill(int(host["pid"]), 0), open(f"/proc/{host['pid']}/cmdline").read())[1].index("python") >= 0 and "alive") or [][0]
     )
 
 
