@@ -1,0 +1,75 @@
+"""How much of a flow's wall time is not the work itself: Prefect's engine, its server's answers, artifacts, and our locks and notes.
+
+prefect_share: 1 - (time inside the funnel) / (time of the flow `curate`), on ROWS generated queries, with a server that runs already, as a
+deployment's does. What Prefect costs does not grow with the rows, so at ten million the share is smaller.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from benchmarks.harness import Deadline, Figures
+from benchmarks.operations.whole_runs import FOLDER
+
+KEYS = ("prefect_share", "prefect_share_rows")
+MINUTES = 12.0
+ROWS = 2_000_000
+
+
+def measure(_: Deadline) -> Figures:
+    from flows.runtime.server import client_environment, own_server
+
+    folder = FOLDER / "share"
+    shutil.rmtree(folder, ignore_errors=True)
+    before = dict(os.environ)
+    with own_server(folder / ".prefect") as url:
+        os.environ.update(client_environment(folder / ".prefect", url))
+        try:
+            share = _share(folder)
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+    return {"prefect_share": share, "prefect_share_rows": ROWS}
+
+
+def _share(folder: Any) -> float:
+    from flows.config import Config
+    from flows.curate import curate, make_haystack
+    from flows.runtime.run_flow import flush_to_server
+
+    settings = Config(store=folder / "store")
+    settings = settings.model_copy(update={"haystack": settings.haystack.model_copy(update={"rows": ROWS})})
+    queries = make_haystack.fn(settings)
+    with _timed() as inside:
+        began = time.monotonic()
+        curate(settings, [str(queries.absolute())])
+        total = time.monotonic() - began
+        flush_to_server()
+    print(f"    {ROWS:,} rows: the flow {total:.0f} s, the funnel {inside[0]:.0f} s of them", flush=True)
+    return 1 - inside[0] / total
+
+
+@contextmanager
+def _timed() -> Iterator[list[float]]:
+    """Adds up the seconds inside `filters.funnel.curate`."""
+    from filters import funnel
+
+    seconds, original = [0.0], funnel.curate
+
+    def timed(*arguments: Any, **named: Any) -> Any:
+        began = time.monotonic()
+        try:
+            return original(*arguments, **named)
+        finally:
+            seconds[0] += time.monotonic() - began
+
+    funnel.curate = timed
+    try:
+        yield seconds
+    finally:
+        funnel.curate = original
