@@ -15,7 +15,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from storage.errors import BadInput
-from storage.outside.known_secrets import holds_secret, is_secret_name
+from storage.outside.known_secrets import LOGIN, holds_secret, is_secret_name
 from storage.records import JSON, content_id
 
 DATA = "/data"
@@ -186,8 +186,8 @@ class LiveSpec(_Part):
             if (is_secret and not SECRET.search(value)) or holds_secret(value):
                 raise ValueError(f"`headers`: {name} holds a secret; name its variable in `secrets`, and write ${{NAME}} for it here")
         for name, value in self.variables.items():
-            if is_secret_name(name) or holds_secret(value):
-                raise ValueError(f"`variables`: {name} looks like a secret; name it in `secrets`, and set it in the environment")
+            if LOGIN.search(value):
+                raise ValueError(f"`variables`: {name} holds a secret; name it in `secrets`, and set it in the environment")
 
     @property
     def is_remote(self) -> bool:

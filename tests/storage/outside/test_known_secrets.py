@@ -92,7 +92,7 @@ def test_a_configuration_holds_no_secret(tmp_path: Path) -> None:
         {"headers": {"Authorization": "Bearer abc"}},
         {"headers": {"X-Api-Key": "abc"}},
         {"headers": {"X-Other": KEY}},
-        {"variables": {"DB_PASSWORD": "abc"}},
+        {"variables": {"DB": "postgres://ann:pa55@host"}},
     ],
 )
 def test_a_live_world_names_its_secrets_and_holds_none(more: dict[str, object]) -> None:
