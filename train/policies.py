@@ -151,7 +151,7 @@ class OwnEngines:
             return self._open[policy.id]
         self.close()
         check_folder(policy.path)
-        if not is_served(self._wanted, AutoTokenizer.from_pretrained(policy.path)):
+        if not is_served(self._wanted, AutoTokenizer.from_pretrained(policy.path, trust_remote_code=False)):
             return self._open.setdefault(policy.id, engine_of(policy))
         opened = serve_folder(policy.path, log=policy.path.parent / LOG, policy_version=policy.id)
         return self._open.setdefault(policy.id, self._server.enter_context(opened))

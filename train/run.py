@@ -139,9 +139,13 @@ def _load(folder: Path, *, in_bf16: bool) -> tuple[Any, Any]:
     check_stage_weights(folder)
     try:
         model, loading_info = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.bfloat16 if in_bf16 else torch.float32, output_loading_info=True
+            folder,
+            dtype=torch.bfloat16 if in_bf16 else torch.float32,
+            output_loading_info=True,
+            trust_remote_code=False,
+            trust_remote_code=False,
         )
-        tokenizer = AutoTokenizer.from_pretrained(folder)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:  # each library has its own errors
         if _is_out_of_memory(error):
             raise

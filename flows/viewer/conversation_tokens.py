@@ -157,4 +157,4 @@ def _chat_format(folder: Path) -> ChatFormat:
 
     from synth.engines.local.chat_format import ChatFormat
 
-    return ChatFormat(AutoTokenizer.from_pretrained(str(folder), local_files_only=True))
+    return ChatFormat(AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False))

@@ -181,15 +181,18 @@ def outcomes(group: str, count: int = 100, *, limit_s: float = 60.0) -> Mapping[
 def _some(group: str, count: int, after: str, found: dict[str, str], limit_s: float) -> str | None:
     """Runs the cases behind `after` in a process; the name of the case that ended it; None: all are done."""
     command = [sys.executable, "-m", "tests.hostile.hostile_runs", group, str(count), "--after", after]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+    ) as process:
         assert process.stdout is not None
         name = None
         timer = threading.Timer(limit_s * 3, process.kill)  # the first case waits for imports
         timer.start()
         for line in process.stdout:
-            if not line.startswith(SAYS):
-                continue  # a library's own words
-            event = json.loads(line.removeprefix(SAYS))
+            said = line.partition(SAYS)[2]  # behind what a library may have printed without a line end
+            if not said:
+                continue
+            event = json.loads(said)
             if "begins" in event:
                 name = event["begins"]
             else:

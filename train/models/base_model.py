@@ -123,7 +123,7 @@ def _tokenizer(folder: Path) -> Any:
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(folder)
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:  # the library's own errors
         raise BadInput(f"{folder}: its tokenizer cannot be loaded ({type(error).__name__}): copy the whole model folder again") from error
 

@@ -123,7 +123,9 @@ def serve_folder(folder: Path, *, log: Path, policy_version: str) -> Iterator[VL
 
     flags = ("--dtype", str(served_dtype("auto")).removeprefix("torch."), *(("--max-model-len", "auto") if has_gpu() else ()))
     config = VLLMConfig(model=str(folder), tool_parser=None, max_num_seqs=MAX_CONVERSATIONS, flags=flags)
-    chat_format = ChatFormat(AutoTokenizer.from_pretrained(folder), ends_in(GenerationConfig.from_pretrained(folder)))
+    chat_format = ChatFormat(
+        AutoTokenizer.from_pretrained(folder, trust_remote_code=False), ends_in(GenerationConfig.from_pretrained(folder))
+    )
     with (
         serving(config, log) as server,
         VLLMTokenEngine(server, str(folder), chat_format, in_flight=MAX_CONVERSATIONS, policy_version=policy_version) as engine,

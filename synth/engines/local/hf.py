@@ -39,11 +39,12 @@ _USUAL_TOKENS = 4096
 
 
 def _load(folder: Path) -> tuple[Any, Any]:
-    """Model and tokenizer of a folder. Raises BadInput if a file is damaged."""
+    """Model and tokenizer of a folder; code in the folder is not run. Raises BadInput if a file is damaged."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     try:
-        return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32), AutoTokenizer.from_pretrained(folder)
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, trust_remote_code=False)
+        return model, AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except MemoryError:
         raise
     except Exception as error:  # each library has its own errors
