@@ -111,7 +111,8 @@ def serve_policy(settings: RLSettings, model: Any, tokenizer: Any, *, scratch: P
     with ExitStack() as stack:
         server = stack.enter_context(serving(config, folder / LOG))
         shutil.rmtree(start)
-        chat_format = ChatFormat(tokenizer, ends_in(model.generation_config))
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    chat_format = ChatFormat(tokenizer, ends_in(model.generation_config))
         engine = VLLMTokenEngine(server, str(start), chat_format, in_flight=at_once, policy_version=folder.name)
         yield PolicyServer(model, tokenizer, stack.enter_context(engine), scratch, settings.precision)
 
