@@ -143,7 +143,6 @@ def _load(folder: Path, *, in_bf16: bool) -> tuple[Any, Any]:
             dtype=torch.bfloat16 if in_bf16 else torch.float32,
             output_loading_info=True,
             trust_remote_code=False,
-            trust_remote_code=False,
         )
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:  # each library has its own errors

@@ -111,8 +111,7 @@ def serve_policy(settings: RLSettings, model: Any, tokenizer: Any, *, scratch: P
     with ExitStack() as stack:
         server = stack.enter_context(serving(config, folder / LOG))
         shutil.rmtree(start)
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    chat_format = ChatFormat(tokenizer, ends_in(model.generation_config))
+        chat_format = ChatFormat(tokenizer, ends_in(model.generation_config))
         engine = VLLMTokenEngine(server, str(start), chat_format, in_flight=at_once, policy_version=folder.name)
         yield PolicyServer(model, tokenizer, stack.enter_context(engine), scratch, settings.precision)
 
@@ -124,9 +123,8 @@ def serve_folder(folder: Path, *, log: Path, policy_version: str) -> Iterator[VL
 
     flags = ("--dtype", str(served_dtype("auto")).removeprefix("torch."), *(("--max-model-len", "auto") if has_gpu() else ()))
     config = VLLMConfig(model=str(folder), tool_parser=None, max_num_seqs=MAX_CONVERSATIONS, flags=flags)
-    chat_format = ChatFormat(
-        AutoTokenizer.from_pretrained(folder, trust_remote_code=False), ends_in(GenerationConfig.from_pretrained(folder))
-    )
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    chat_format = ChatFormat(tokenizer, ends_in(GenerationConfig.from_pretrained(folder)))
     with (
         serving(config, log) as server,
         VLLMTokenEngine(server, str(folder), chat_format, in_flight=MAX_CONVERSATIONS, policy_version=policy_version) as engine,
