@@ -128,13 +128,13 @@ endef
 verl_schema = $(BIN)/python -m pip install --quiet --no-deps --upgrade --target .venv/verl-$(VERL) verl==$(VERL)
 
 .venv/.ready-test: .venv/.venv-ready pyproject.toml constraints.txt
-	$(call install,what tests need,-e '.[train$(comma)test$(comma)sandbox$(comma)ray$(comma)live$(comma)s3]')
+	$(call install,what tests need,-e '.[train$(comma)test$(comma)sandbox$(comma)ray$(comma)live$(comma)s3$(comma)otel]')
 	@$(BIN)/python -m pip install --quiet --no-deps $(BFCL)
 	@$(verl_schema)
 	@touch .venv/.ready-run $@
 
 .venv/.ready-dev: .venv/.venv-ready pyproject.toml constraints.txt
-	$(call install,what tests and benchmarks need,-e '.[train$(comma)test$(comma)sandbox$(comma)ray$(comma)live$(comma)s3$(comma)bench]')
+	$(call install,what tests and benchmarks need,-e '.[train$(comma)test$(comma)sandbox$(comma)ray$(comma)live$(comma)s3$(comma)otel$(comma)bench]')
 	@$(BIN)/python -m pip install --quiet --no-deps $(BFCL)
 	@$(verl_schema)
 	@touch .venv/.ready-run .venv/.ready-test $@

@@ -23,7 +23,7 @@ from flows.cli import config as cli_config
 from flows.cli.evidence import price, value
 from flows.cli.interactive import chat, view_store
 from flows.cli.shared import ConfigFile, Debug, DryRunOfTraining, Families, ReadStore, StoreFolder, Verbose, Weights, run_or_plan
-from flows.cli.store import look_after, show_ledger, withdraw
+from flows.cli.store import look_after, show_ledger, show_metrics, withdraw
 from flows.cli.terminal import OneLineErrors, handle_errors, out, print_text
 from flows.cli.world import ground_requests, serve, worlds
 from synth.gc_paused import collect_seldom
@@ -151,6 +151,7 @@ app.command(rich_help_panel="Store")(compare_policies.compare)
 app.command(rich_help_panel="Store")(view_store.view)
 app.command(rich_help_panel="Store")(withdraw.withdraw)
 app.command(rich_help_panel="Store")(show_ledger.ledger)
+app.command(rich_help_panel="Operations")(show_metrics.metrics)
 app.command(rich_help_panel="Pipeline")(chat.chat)
 app.command(rich_help_panel="Pipeline")(render.render)
 

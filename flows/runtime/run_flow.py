@@ -25,6 +25,7 @@ from flows.runtime.progress import show_on_console
 from flows.runtime.server import client_environment, home, is_healthy, named_server, own_server
 from flows.runtime.store_lock import hold_store
 from flows.runtime.time_left import Planned
+from flows.runtime.watched.traces import flush_traces
 from storage.errors import BadInput
 
 if TYPE_CHECKING:
@@ -112,6 +113,7 @@ def run_flow(
             url = server_stack.enter_context(use_server(console, folder))
             if os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL") == "CRITICAL":
                 logging.raiseExceptions = False  # else a server that is gone costs two lines for each batch of log lines
+            start_traces()
             flow = getattr(importlib.import_module(f"flows.{module}"), function)
             run_file = notes_folder(config.store) / "run.json"
             _mark_crashed(run_file)
@@ -165,6 +167,7 @@ def flush_to_server() -> None:
 
     for worker in (APILogWorker, EventsWorker):
         worker.drain_all(timeout=5)
+    flush_traces()
 
 
 def _mark_crashed(run_file: Path) -> None:

@@ -41,7 +41,7 @@ ONLY_PLANNED = {
     r"headrace render": "needs a base model and a class of the user's",
     r"runs/seed1": "needs trainings with several seeds",
     r"headrace (up|down)": "starts or stops a server and a worker",
-    r"serve .*--http|headrace view": "serves until it is stopped",
+    r"serve .*--http|headrace view|headrace metrics .*--port": "serves until it is stopped",
     r"headrace value .*--runs|headrace price .*--traces": "trains for minutes",
     r"connect mcp": "needs a server of the user's",
     r"headrace withdraw .*--yes": "takes a store's rows for good",

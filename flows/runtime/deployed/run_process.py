@@ -75,6 +75,9 @@ def run_engine(guard_pipe: int) -> None:
     threading.Thread(target=watch, name="watch the guard", daemon=True).start()
     import runpy
 
+    from flows.runtime.watched.traces import start_traces
+
+    start_traces()
     sys.argv = sys.argv[:1]
     runpy.run_module("prefect.engine", run_name="__main__", alter_sys=True)
 
