@@ -25,7 +25,7 @@ from flows.runtime.progress import show_on_console
 from flows.runtime.server import client_environment, home, is_healthy, named_server, own_server
 from flows.runtime.store_lock import hold_store
 from flows.runtime.time_left import Planned
-from flows.runtime.watched.traces import flush_traces
+from flows.runtime.watched.traces import flush_traces, start_traces
 from storage.errors import BadInput
 
 if TYPE_CHECKING:

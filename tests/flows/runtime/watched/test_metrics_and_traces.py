@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -77,8 +78,10 @@ def test_what_works_and_what_was_paid_is_told(store):
     book.settle(reserved, 60, 10)
     book.close()
     with hold_store("train", store.root), note_work("train", notes_folder(store.root)):
-        report("stage sft1", 2, 9)
-        text = as_text([store.root])
+        text, end = "", time.monotonic() + 30
+        while not samples(text, "step_done") and time.monotonic() < end:  # the note is written twice a second
+            report("stage sft1", 2, 9)
+            text = as_text([store.root])
     assert samples(text, "working") == {("train",): 1}
     assert (samples(text, "step_done"), samples(text, "step_total")) == ({("stage sft1",): 2}, {("stage sft1",): 9})
     assert samples(text, "stage") == {("stage-new", "step"): 2, ("stage-new", "loss"): 1.5}
