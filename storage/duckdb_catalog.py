@@ -82,7 +82,7 @@ def is_empty(connection: duckdb.DuckDBPyConnection, root: Path) -> bool:
         BadInput: it has tables, but not those of a store, or of a store of another schema version.
     """
     try:
-        ((version,),) = connection.execute("FROM schema_version").fetchall()
+        version = versions(connection)[-1]
     except duckdb.CatalogException:
         if connection.execute("SELECT 1 FROM duckdb_tables WHERE database_name = current_database()").fetchone():
             raise _foreign(root) from None
@@ -90,17 +90,22 @@ def is_empty(connection: duckdb.DuckDBPyConnection, root: Path) -> bool:
     if version != schema_version():
         raise BadInput(
             f"the store {root} has schema version {version}, this Headrace has {schema_version()}; "
-            "use the Headrace that wrote it, or another store"
+            f"`headrace store upgrade --store {root}` says what that changes"
         )
     return False
 
 
-def create_tables(connection: duckdb.DuckDBPyConnection) -> None:
-    """Creates the tables and views of an empty database, all or none."""
+def versions(connection: duckdb.DuckDBPyConnection) -> list[str]:
+    """The schema versions that the database in use has had, the present one last. Raises duckdb.CatalogException if it has none."""
+    return [version for (version,) in connection.execute("SELECT version FROM schema_version ORDER BY rowid").fetchall()]
+
+
+def create_tables(connection: duckdb.DuckDBPyConnection, earlier: Sequence[str] = ()) -> None:
+    """Creates the tables and views of an empty database, all or none. earlier: schema versions that the store has had."""
     connection.execute("BEGIN")
     for statement in create_sql():
         connection.execute(statement)
-    connection.execute("INSERT INTO schema_version VALUES (?)", [schema_version()])
+    connection.executemany("INSERT INTO schema_version VALUES (?)", [[version] for version in (*earlier, schema_version())])
     for table, schema in TABLES.items():
         if schema.is_lake:
             connection.execute(view_sql(connection, table))
@@ -172,7 +177,7 @@ def insert_rows(connection: duckdb.DuckDBPyConnection, part: Part) -> None:
     """Inserts the rows of a catalogue table's part, except those whose key is there already with the same content."""
     schema = TABLES[part.table]
     columns = ", ".join(f'"{name}"' for name in schema.columns)
-    source = f"read_parquet('{part.path}')"
+    source = f"({_typed(part.table)} UNION ALL BY NAME FROM read_parquet('{part.path}'))"
     same_key = " AND ".join(f'fresh."{name}" IS NOT DISTINCT FROM held."{name}"' for name in schema.key)
     others = [name for name in schema.columns if name not in schema.key and name not in schema.unhashed]
     if others:
@@ -211,23 +216,30 @@ def shadow_repeats(connection: duckdb.DuckDBPyConnection, table: str, parts: Seq
 def view_sql(connection: duckdb.DuckDBPyConnection, table: str) -> str:
     """The view of a lake table over its registered parts, in the order of their ids, without the rows that are shadowed."""
     schema = TABLES[table]
-    typed = ", ".join(f'NULL::{sql_type} AS "{name}"' for name, sql_type in schema.sql_columns().items())
+    by_name = ", union_by_name = true" if len(versions(connection)) > 1 else ""  # parts of several versions; it reads every footer first
     paths = connection.execute(
         "SELECT path, part_id IN (SELECT part_id FROM shadowed WHERE table_name = ?) FROM parts WHERE table_name = ? ORDER BY part_id",
         [table, table],
     ).fetchall()
     whole = ", ".join(f"'{path}'" for path, has_shadows in paths if not has_shadows)
-    selects = [f"SELECT {typed} WHERE false"]
+    selects = [_typed(table)]
     if whole:
-        selects.append(f"SELECT * FROM read_parquet([{whole}])")
+        selects.append(f"SELECT * FROM read_parquet([{whole}]{by_name})")
     for path, has_shadows in paths:
         if has_shadows:
             part = Path(path).stem.rpartition("-")[0]
             hidden = f"SELECT key FROM shadowed WHERE table_name = '{table}' AND part_id = '{part}'"
             selects.append(f"SELECT * FROM read_parquet('{path}') WHERE \"{schema.key[0]}\" NOT IN ({hidden})")
-    rows = " UNION ALL BY NAME ".join(selects)
+    columns = ", ".join(f'"{name}"' for name in schema.columns)  # a part of an older version may have others
+    rows = f"SELECT {columns} FROM ({' UNION ALL BY NAME '.join(selects)})" if by_name else " UNION ALL BY NAME ".join(selects)
     hidden = hidden_sql(table, tombstone_kinds(connection))
     return f"CREATE OR REPLACE VIEW {table} AS " + (f"SELECT * FROM ({rows}) WHERE NOT ({hidden})" if hidden else rows)
+
+
+def _typed(table: str) -> str:
+    """A SELECT without rows, whose columns and types are the table's: a column that a part of an older version lacks is null."""
+    columns = ", ".join(f'NULL::{sql_type} AS "{name}"' for name, sql_type in TABLES[table].sql_columns().items())
+    return f"SELECT {columns} WHERE false"
 
 
 def tombstone_kinds(connection: duckdb.DuckDBPyConnection) -> set[str]:

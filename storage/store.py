@@ -18,7 +18,7 @@ import re
 import shutil
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -176,8 +176,10 @@ class Store:
         self._repair_if_stale()
         return self._open_readable()
 
-    def rebuild_catalogue(self) -> None:
+    def rebuild_catalogue(self, earlier: Sequence[str] = ()) -> None:
         """Builds the catalogue anew from the log of commits and the parts, and replaces it and its read copy.
+
+        earlier: schema versions that the store has had, if the catalogue cannot say so.
 
         Raises:
             HeadraceError: another process holds the store for too long; the disk is full; a part in the log has no file.
@@ -185,9 +187,12 @@ class Store:
         fresh = self.root / ".tmp-catalog.rebuilt"
         with disk_errors("rebuilding the catalogue", self.root), file_lock(self.root / "catalog.lock", wait_s=self._lock_wait_s):
             fresh.unlink(missing_ok=True)
+            if self._writable.exists() and not earlier:
+                with closing(duckdb_catalog.open_for_writing(self._writable, self.root)) as before, suppress(duckdb.Error):
+                    earlier = duckdb_catalog.versions(before)[:-1]
             connection = duckdb_catalog.open_for_writing(fresh, self.root)
             try:
-                duckdb_catalog.create_tables(connection)
+                duckdb_catalog.create_tables(connection, earlier)
                 for at_us, parts in by_commit(self.log.parts()):
                     connection.execute("BEGIN")
                     self._register(connection, parts, at_us)

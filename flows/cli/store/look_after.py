@@ -169,6 +169,34 @@ def repair(
 
 
 @app.command()
+def upgrade(store: NewestStore = None, yes: Yes = False, debug: Debug = False) -> None:
+    """Print what this version of Headrace changes in a store of an older one; with --yes, bring it to this version.
+
+    No part is written: only the catalogue is built again. The old catalogue stays beside it, as catalog.VERSION.duckdb.
+
+    Examples:
+
+      headrace store upgrade --store runs/sample/store
+    """
+    with handle_errors(debug):
+        from flows.runtime.store_lock import hold_store
+        from storage.health.upgrade import plan_upgrade
+        from storage.health.upgrade import upgrade as bring_up
+
+        root = _root(store)
+        with hold_store("store upgrade", root):
+            planned = bring_up(root) if yes else plan_upgrade(root)
+        for change in planned.changes:
+            print_text(change)
+        if planned.old == planned.new:
+            print_text(f"{root} is of this version")
+        elif yes:
+            print_text(f"{root} is brought from schema version {planned.old} to {planned.new}")
+        else:
+            print_text(f"from schema version {planned.old} to {planned.new}; nothing was done, --yes does it", style="dim")
+
+
+@app.command()
 def prune(
     store: NewestStore = None,
     older_than: Annotated[

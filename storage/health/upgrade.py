@@ -1,0 +1,103 @@
+"""Brings a store of an older version to this one.
+
+One idea: parts are immutable, and a column that an older part lacks reads as null. So an upgrade builds the catalogue again from the log
+of commits and the parts, and no part is written; what an older version stored and this one does not know stays in the parts.
+"""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+
+from storage import duckdb_catalog
+from storage.commits.commit_log import CommitLog
+from storage.errors import BadInput
+from storage.store import Store
+from storage.tables import TABLES, schema_version
+
+ASIDE = "catalog.{version}.duckdb"
+
+
+@dataclass(frozen=True)
+class Upgrade:
+    """From which schema version to which, and what that changes, one sentence each; none if it is the same."""
+
+    old: str
+    new: str
+    changes: tuple[str, ...]
+
+
+def plan_upgrade(root: Path) -> Upgrade:
+    """What an upgrade of the store at `root` would change; writes nothing.
+
+    Raises:
+        BadInput: there is no catalogue to read.
+    """
+    with closing(_open(root)) as connection:
+        old = duckdb_catalog.versions(connection)[-1]
+        rows = connection.execute(
+            """SELECT table_name, list(column_name ORDER BY column_index) FROM duckdb_columns
+               WHERE database_name = current_database() AND NOT internal GROUP BY 1"""
+        ).fetchall()
+    if old == schema_version():
+        return Upgrade(old, old, ())
+    before = {table: [column for column in columns if column != "part_id"] for table, columns in rows}
+    changes = []
+    for table, schema in TABLES.items():
+        added = [name for name in schema.columns if name not in before.get(table, [])]
+        gone = [name for name in before.get(table, []) if name not in schema.columns]
+        if table not in before:
+            changes += [] if schema.is_late else [f"table {table} is new, and empty"]
+            continue
+        if added:
+            changes.append(f"table {table} gets {', '.join(added)}; null in the rows that are there")
+        if gone:
+            changes.append(f"table {table} loses {', '.join(gone)}; the parts keep the values")
+    return Upgrade(old, schema_version(), tuple(changes))
+
+
+def upgrade(root: Path) -> Upgrade:
+    """Brings the store at `root`, on which no flow is at work, to this version; the catalogue of before is kept beside it. Killed anywhere,
+    it can be called again.
+
+    Raises:
+        BadInput: there is no catalogue to read. HeadraceError: a part is missing; `headrace store repair` helps.
+    """
+    planned = plan_upgrade(root)
+    if planned.old == planned.new:
+        return planned
+    kept = root / ASIDE.format(version=planned.old)
+    with closing(_open(root)) as connection:
+        earlier, commits = duckdb_catalog.versions(connection), duckdb_catalog.list_commits(connection)
+    log = CommitLog(root)
+    if not log.path.exists():
+        for at_us, parts in commits.items():
+            log.add(at_us, parts)
+    if not kept.exists():
+        shutil.copyfile(root / "catalog.duckdb", kept)
+    for name in ("catalog.duckdb", "catalog.read.duckdb", "catalog.stale"):
+        (root / name).unlink(missing_ok=True)
+    Store(root).rebuild_catalogue(earlier)
+    return planned
+
+
+def _open(root: Path) -> duckdb.DuckDBPyConnection:
+    """The catalogue of whatever version; after an upgrade that was killed, the one that it kept."""
+    path = root / "catalog.duckdb"
+    kept = sorted(root.glob(ASIDE.format(version="*")))
+    try:
+        if not path.exists() and kept:
+            path = kept[-1]
+        connection = duckdb_catalog.connect(":memory:", root)
+        connection.execute(f"ATTACH '{duckdb_catalog.quote(path)}' AS store (READ_ONLY)")
+        connection.execute("USE store")
+        duckdb_catalog.versions(connection)
+    except duckdb.Error as error:
+        raise BadInput(
+            f"{path} cannot be read as a store's catalogue ({str(error).splitlines()[0]}); try `headrace store repair`"
+        ) from error
+    return connection
