@@ -22,6 +22,7 @@ from typing import Any
 from flows.runtime.deployed.automations import create_automations
 from flows.runtime.deployed.dead_runs import settle_runs
 from flows.runtime.deployed.run_process import WORKER_LOCK
+from flows.runtime.deployed.spare_engine import start_spare
 from flows.runtime.locks import Busy, die_with, is_held, lock
 from flows.runtime.server import STOP_TIMEOUT_S, client_environment, home, is_healthy, named_server, own_server, wait_until_gone
 from storage.errors import BadInput, HeadraceError
@@ -206,6 +207,7 @@ def run_worker() -> None:
     sys.argv = ["prefect", "worker", "start", "--pool", POOL, "--type", "process", "--name", f"headrace-{os.getpid()}", "--limit", "2"]
     with lock(own):
         os.environ[WORKER_LOCK] = str(own)
+        start_spare(own)
         from prefect.cli import app
 
         app()

@@ -1,6 +1,7 @@
 """The process of a flow run that a worker starts (`command` in prefect.yaml): no part of a run outlives it.
 
-One idea: a small guard starts Prefect's engine in a process group of its own, and is what the worker sees.
+One idea: a small guard starts Prefect's engine in a process group of its own, or takes the spare one (`spare_engine.py`), and is what the
+worker sees.
 - The engine ends: the guard kills what is left of the group, and ends with the engine's exit code.
 - The worker asks it to end (a cancelled run): the engine gets SIGTERM and GRACE_S to clean up, then the whole group is killed. Without the
   guard a run that computes in C code is not stopped at all, and its children live on.
@@ -22,33 +23,53 @@ import time
 from pathlib import Path
 
 from flows.runtime.deployed.dead_runs import runs_folder
+from flows.runtime.deployed.spare_engine import TakenSpare, run_engine, start_spare, take_spare
 from flows.runtime.locks import die_with, lock
 
-GRACE_S = 12.0
+GRACE_S, SPARE_AFTER_S = 12.0, 5.0
+Engine = subprocess.Popen[bytes] | TakenSpare
 WORKER_LOCK = "HEADRACE_WORKER_LOCK"
 """Environment variable with the path of the lock of the worker that `headrace up` started. Its runs end when the lock is released."""
 
 
 def guard() -> int:
     """Run the engine and end with it; returns its exit code, negative for a signal."""
+    worker_lock, ended = os.environ.get(WORKER_LOCK), threading.Event()
     with contextlib.ExitStack() as stack:
-        if worker_lock := os.environ.get(WORKER_LOCK):
+        read_end, write_end = os.pipe()
+        if worker_lock is None:
+            engine: Engine = _start_engine(read_end)
+        else:
             die_with(Path(worker_lock))
-            note = runs_folder(Path(worker_lock).parent) / f"{os.environ['PREFECT__FLOW_RUN_ID']}.lock"
+            home = Path(worker_lock).parent
+            note = runs_folder(home) / f"{os.environ['PREFECT__FLOW_RUN_ID']}.lock"
             stack.callback(note.unlink, missing_ok=True)
             stack.enter_context(lock(note))
-        read_end, write_end = os.pipe()
-        command = [sys.executable, "-P", "-m", "flows.runtime.deployed.run_process", str(read_end)]
-        engine = subprocess.Popen(command, pass_fds=(read_end,), start_new_session=True)
+            engine = take_spare(home, read_end) or _start_engine(read_end)
+            spare = threading.Thread(target=_start_spare_later, args=(Path(worker_lock), ended))
+            spare.start()
+            stack.callback(spare.join)
         os.close(read_end)
         signal.signal(signal.SIGTERM, lambda *_: _end(engine))
         code = engine.wait()
+        ended.set()
         _kill_group(engine.pid)
         os.close(write_end)
         return code
 
 
-def _end(engine: subprocess.Popen[bytes]) -> None:
+def _start_engine(guard_pipe: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-P", "-m", "flows.runtime.deployed.run_process", str(guard_pipe)]
+    return subprocess.Popen(command, pass_fds=(guard_pipe,), start_new_session=True)
+
+
+def _start_spare_later(worker_lock: Path, ended: threading.Event) -> None:
+    """Start the next spare once this run has begun or ended: its imports would slow the begin."""
+    ended.wait(SPARE_AFTER_S)
+    start_spare(worker_lock)
+
+
+def _end(engine: Engine) -> None:
     """Ask the engine to end, and kill its group after GRACE_S."""
 
     def kill_late() -> None:
@@ -63,23 +84,6 @@ def _end(engine: subprocess.Popen[bytes]) -> None:
 def _kill_group(group: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(group, signal.SIGKILL)
-
-
-def run_engine(guard_pipe: int) -> None:
-    """Run Prefect's engine on the flow run that the environment names. guard_pipe: closed by the kernel when the guard ends."""
-
-    def watch() -> None:
-        os.read(guard_pipe, 1)
-        os.killpg(0, signal.SIGKILL)
-
-    threading.Thread(target=watch, name="watch the guard", daemon=True).start()
-    import runpy
-
-    from flows.runtime.watched.traces import start_traces
-
-    start_traces()
-    sys.argv = sys.argv[:1]
-    runpy.run_module("prefect.engine", run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":
