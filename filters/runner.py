@@ -23,6 +23,7 @@ from filters.ingest import Piece
 from filters.run_pieces import Calls, join_keys, key_batch, pass_batch, read_batches, sketch_batch
 from filters.step import BandStep, BatchStep, Context, KeyStep, Pieces, Step, SurveyStep, WholeStep, alive, apply
 from filters.verdicts import OF_FRAMES
+from storage.execution import piece
 
 
 class Runner:
@@ -64,18 +65,23 @@ class Runner:
                 if isinstance(step, SurveyStep) and step.open is not None
             }
             for steps in _passes(self.steps):
-                match steps[0]:
-                    case BatchStep():
-                        self._pass([step for step in steps if isinstance(step, BatchStep)])
-                    case KeyStep() as step:
-                        self._keys(step)
-                    case BandStep() as step:
-                        self._bands(step)
-                    case SurveyStep() as step:
-                        with opened[step.name]:
-                            self._survey(step, engines.get(step.name))
-                    case WholeStep() as step:
-                        self._whole(step)
+                names = ", ".join(step.name for step in steps)
+                piece(f"step{'s' * (len(steps) > 1)} {names}", partial(self._run_steps, steps, opened, engines))
+
+    def _run_steps(self, steps: Sequence[Step], opened: Mapping[str, ExitStack], engines: Mapping[str, Any]) -> None:
+        """Runs the steps of one pass over the batches, or the one step that is none."""
+        match steps[0]:
+            case BatchStep():
+                self._pass([step for step in steps if isinstance(step, BatchStep)])
+            case KeyStep() as step:
+                self._keys(step)
+            case BandStep() as step:
+                self._bands(step)
+            case SurveyStep() as step:
+                with opened[step.name]:
+                    self._survey(step, engines.get(step.name))
+            case WholeStep() as step:
+                self._whole(step)
 
     def of_frames(self) -> pl.DataFrame:
         """row, and the columns of table `frames` that whole steps added, of all rows that such a step got."""

@@ -25,6 +25,7 @@ from flows.runtime.notes.run_records import notes_folder
 from flows.runtime.notes.work_notes import note_work
 from flows.runtime.progress import log_progress
 from storage.errors import HeadraceError
+from storage.execution import pieces_run_by
 from storage.health.damage import look
 from storage.object_store.flow_lease import hold_lease
 from storage.store import Store
@@ -79,7 +80,9 @@ def _log_steps(flow: str) -> Iterator[None]:
     if context is None or context.flow_run is None:
         yield
         return
-    with log_progress(get_run_logger().info), show_progress(flow, context.flow_run.id):
+    from flows.runtime.deployed.pieces import run_as_task
+
+    with log_progress(get_run_logger().info), show_progress(flow, context.flow_run.id), pieces_run_by(run_as_task):
         yield
 
 
