@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -86,14 +87,26 @@ def _uncommitted(store: Store) -> list[Prunable]:
 
 
 def _unpromoted(store: Store) -> list[Prunable]:
-    """Models of policies that were never promoted and that no later stage goes on from, oldest first."""
+    """Models of policies that were never promoted and that no later stage goes on from, finished or not, oldest first."""
     rows = store.query(
         """SELECT p.path FROM policies p WHERE NOT contains(p.path, ':')
            AND p.policy_id NOT IN (SELECT policy_id FROM promotions WHERE passed)
            AND p.policy_id NOT IN (SELECT input_policy_id FROM stages WHERE input_policy_id IS NOT NULL)"""
     )
+    begun = _begun_from(store.root)
     folders = [store.root / path for path in rows["path"]]
-    return sorted((_prunable(path, "a model that was not promoted") for path in folders if path.is_dir()), key=lambda one: -one.age_s)
+    found = (_prunable(path, "a model that was not promoted") for path in folders if path.is_dir() and path not in begun)
+    return sorted(found, key=lambda one: -one.age_s)
+
+
+def _begun_from(root: Path) -> set[Path]:
+    """Model folders from which a stage that is not finished goes on."""
+    found = set()
+    for spec in root.glob("models/*/spec.json"):
+        if not (spec.parent / "result.json").exists():
+            with suppress(OSError, ValueError, TypeError, KeyError):
+                found.add(root / json.loads(spec.read_bytes())["model_in"])
+    return found
 
 
 def _prunable(path: Path, what: str) -> Prunable:

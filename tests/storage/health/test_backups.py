@@ -159,6 +159,15 @@ def test_what_can_go_is_named_and_goes(store):
     assert check(store.root) == []
 
 
+def test_a_model_that_a_begun_stage_goes_on_from_stays(store):
+    """Given a stage that was killed in the middle, then its input model stays, so that the stage can be resumed."""
+    begun = store.root / "models/stage-9"
+    begun.mkdir()
+    (begun / "spec.json").write_text(json.dumps({"model_in": str(store.root / "models/stage-2/model")}))
+    models = {one.path.parent.name for one in find_prunable(store, older_than_s=0) if one.path.name == "model"}
+    assert models == {"stage-0", "stage-1"}
+
+
 def test_a_budget_takes_the_oldest_models(store):
     assert [one.path.parent.name for one in find_prunable(store, keep_bytes=20)] == ["stage-0", "stage-1"]
 
