@@ -6,7 +6,7 @@
 ARG BASE=debian:bookworm-slim
 
 FROM ${BASE} AS install
-ARG EXTRAS=train,ray,s3
+ARG EXTRAS=train,ray,s3,otel
 ARG TORCH_INDEX=
 RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates python3 python3-venv
 WORKDIR /src
@@ -18,7 +18,7 @@ FROM ${BASE}
 RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates python3 && rm -rf /var/lib/apt/lists/* \
     && useradd --uid 10001 --create-home headrace && install -d -o headrace /headrace /headrace/runs
 COPY --from=install /opt/headrace /opt/headrace
-COPY prefect.yaml /headrace/
+COPY prefect.yaml automations.yaml /headrace/
 COPY configs /headrace/configs
 ENV PATH=/opt/headrace/bin:$PATH DO_NOT_TRACK=1 RAY_USAGE_STATS_ENABLED=0 PREFECT_SERVER_ANALYTICS_ENABLED=false
 USER headrace

@@ -23,7 +23,7 @@ from filters.ingest import Piece
 from filters.run_pieces import Calls, join_keys, key_batch, pass_batch, read_batches, sketch_batch
 from filters.step import BandStep, BatchStep, Context, KeyStep, Pieces, Step, SurveyStep, WholeStep, alive, apply
 from filters.verdicts import OF_FRAMES
-from storage.execution import piece
+from storage.execution import subtask
 
 
 class Runner:
@@ -66,7 +66,7 @@ class Runner:
             }
             for steps in _passes(self.steps):
                 names = ", ".join(step.name for step in steps)
-                piece(f"step{'s' * (len(steps) > 1)} {names}", partial(self._run_steps, steps, opened, engines))
+                subtask(f"step{'s' * (len(steps) > 1)} {names}", partial(self._run_steps, steps, opened, engines))
 
     def _run_steps(self, steps: Sequence[Step], opened: Mapping[str, ExitStack], engines: Mapping[str, Any]) -> None:
         """Runs the steps of one pass over the batches, or the one step that is none."""

@@ -9,7 +9,7 @@ from prefect.cache_policies import NO_CACHE
 
 from flows.config import Config, keep_budgets, recall
 from flows.runtime.artifacts import completed, publish_report, publish_table
-from flows.runtime.deployed.outside import OUTSIDE
+from flows.runtime.deployed.retries import RETRIES
 from flows.runtime.progress import report
 from flows.runtime.run_names import current_run_name
 from flows.runtime.store_lock import work_on_store
@@ -37,14 +37,14 @@ def evaluate(config: Config = Config(), policy: str | None = None, suites: tuple
         return completed(state_messages.evaluated(result, Store(config.store)), result)
 
 
-@task(task_run_name="held-out tasks", cache_policy=NO_CACHE, **OUTSIDE)
+@task(task_run_name="held-out tasks", cache_policy=NO_CACHE, **RETRIES)
 def measure(config: Config, policy: str | None) -> dict[str, Any]:
     from train.measure import probe
 
     return {"policy": probe.evaluate(Store(config.store), config.train, policy=policy, progress=report).id}
 
 
-@task(task_run_name="suite {name}", cache_policy=NO_CACHE, **OUTSIDE)
+@task(task_run_name="suite {name}", cache_policy=NO_CACHE, **RETRIES)
 def measure_on(config: Config, name: str, policy: str | None) -> dict[str, Any]:
     from storage.records import content_id
     from train.measure.suites.measure import measure_suite

@@ -10,7 +10,7 @@ from prefect.cache_policies import NO_CACHE
 from flows.config import Config, recall, remember
 from flows.runtime import events
 from flows.runtime.artifacts import completed, publish_report, publish_table
-from flows.runtime.deployed.outside import OUTSIDE
+from flows.runtime.deployed.retries import RETRIES
 from flows.runtime.progress import report, warn
 from flows.runtime.run_names import current_run_name
 from flows.runtime.store_lock import work_on_store
@@ -37,7 +37,7 @@ def synthesize(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (froz
         return completed(state_messages.synthesized(result), result)
 
 
-@task(task_run_name="rounds of conversations", cache_policy=NO_CACHE, **OUTSIDE)
+@task(task_run_name="rounds of conversations", cache_policy=NO_CACHE, **RETRIES)
 def make_trajectories(config: Config) -> dict[str, Any]:
     divisions = config.curate.divisions
     result = synthesis.synthesize(Store(config.store), config.synthesize, divisions=divisions, progress=report, warn=warn)
@@ -50,6 +50,7 @@ def make_trajectories(config: Config) -> dict[str, Any]:
         "tasks": result.tasks,
         "rounds": result.rounds,
         "rejected": dict(result.rejected),
+        "is_spent": result.is_spent,
         "notes": list(result.notes),
         "alarms": list(result.alarms),
     }

@@ -15,7 +15,7 @@ from flows.config import Config, keep_budgets, recall
 from flows.runtime import events
 from flows.runtime.artifacts import completed, publish_report, publish_table
 from flows.runtime.deployed.new_rows import note_seen, too_few_new
-from flows.runtime.deployed.outside import OUTSIDE
+from flows.runtime.deployed.retries import RETRIES
 from flows.runtime.progress import report
 from flows.runtime.run_names import current_run_name
 from flows.runtime.store_lock import work_on_store
@@ -37,6 +37,8 @@ def tag(config: Config = Config(), policy: str | None = None, again: int = 0, le
     """
     with work_on_store("tag", config):
         if too_few := too_few_new("tag", config.store, least_new):
+            if not too_few_new("train", config.store, least_new) and not validation.missing_kind(config):
+                events.emit(events.TASKS_TAGGED, config, policy=None)  # a training was started for them, and did not come to its end
             return completed(too_few, {"policy": None})
         config = recall(config)
         keep_budgets(config)
@@ -52,7 +54,7 @@ def tag(config: Config = Config(), policy: str | None = None, again: int = 0, le
         return completed(state_messages.tagged(result, Store(config.store)), result)
 
 
-@task(task_run_name="difficulty and certainty", cache_policy=NO_CACHE, **OUTSIDE)
+@task(task_run_name="difficulty and certainty", cache_policy=NO_CACHE, **RETRIES)
 def tag_tasks(config: Config, policy: str | None, again: int) -> dict[str, Any]:
     from train.measure import probe
 

@@ -14,7 +14,7 @@ from flows.config import Config, recall, remember
 from flows.runtime import events
 from flows.runtime.artifacts import completed, publish_report, publish_table
 from flows.runtime.deployed.new_rows import note_seen, too_few_new
-from flows.runtime.deployed.outside import OUTSIDE
+from flows.runtime.deployed.retries import RETRIES
 from flows.runtime.progress import report
 from flows.runtime.run_names import current_run_name
 from flows.runtime.store_lock import work_on_store
@@ -55,6 +55,6 @@ def run_as_task(backend: Backend[Any], spec: StageSpec, folder: Path) -> dict[st
     return train_stage.with_options(task_run_name=f"train {spec.name}")(backend, spec, folder)
 
 
-@task(cache_policy=NO_CACHE, **OUTSIDE)
+@task(cache_policy=NO_CACHE, **RETRIES)
 def train_stage(backend: Backend[Any], spec: StageSpec, folder: Path) -> dict[str, Any]:
     return run_stage(backend, spec, folder, partial(report, f"stage {spec.name}"))

@@ -1,4 +1,4 @@
-"""Interfaces between long work and its caller: a progress callback, an executor of batches, and pieces that have a name."""
+"""Interfaces between long work and its caller: a progress callback, an executor of batches, and subtasks."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ class Executor(Protocol):
     def map(self, fn: Callable[..., Result], *iterables: Iterable[Any]) -> Iterator[Result]: ...
 
 
-RunPiece = Callable[[str, Callable[[], Any]], Any]
-"""Called with the name of a piece of long work, and the work; returns what the work returns."""
-_run_piece: ContextVar[RunPiece | None] = ContextVar("run_piece", default=None)
+RunSubtask = Callable[[str, Callable[[], Any]], Any]
+"""Called with the name of a subtask, and its work; returns what the work returns."""
+_run_subtask: ContextVar[RunSubtask | None] = ContextVar("run_subtask", default=None)
 
 
-def piece(name: str, work: Callable[[], Result]) -> Result:
-    """Does a piece of long work that has a name of its own: a round, a step, a probe. How, says `pieces_run_by`; else at once."""
-    run = _run_piece.get()
+def subtask(name: str, work: Callable[[], Result]) -> Result:
+    """Does a named part of long work: a round, a step, a probe. `subtasks_run_by` says how; without it the work is done at once."""
+    run = _run_subtask.get()
     result: Result = work() if run is None else run(name, work)
     return result
 
 
 @contextmanager
-def pieces_run_by(run: RunPiece | None) -> Iterator[None]:
-    """Inside the block, pieces of work are done by `run`. None: at once."""
-    token = _run_piece.set(run)
+def subtasks_run_by(run: RunSubtask | None) -> Iterator[None]:
+    """Inside the block, `run` does every subtask. None: each is done at once."""
+    token = _run_subtask.set(run)
     try:
         yield
     finally:
-        _run_piece.reset(token)
+        _run_subtask.reset(token)

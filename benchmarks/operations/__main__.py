@@ -28,11 +28,11 @@ def sections() -> list[Section]:
         Section("hostile input", hostile_input.KEYS, hostile_input.measure, minutes=hostile_input.MINUTES),
         Section(
             "a client among faults",
-            ("client_calls", "client_lost", "client_double_paid", "budget_overrun"),
+            ("client_calls", "client_lost", "client_double_paid", "budget_overrun", "ledger_below_bill", "budget_billed_share"),
             lambda _: client.measure(SEED),
             minutes=10,
         ),
-        Section("planted secrets", ("secrets_found",), lambda _: secrets.measure(), minutes=10),
+        Section("planted secrets", ("secrets_found", "secrets_commands", "secrets_files"), lambda _: secrets.measure(), minutes=10),
         Section("backup beside a run", backup_beside.KEYS, backup_beside.measure, minutes=backup_beside.MINUTES),
         Section("object store", ("object_store_equal",), lambda _: _only("object_store_equal", object_store.measure()), minutes=15),
         Section("events and cancellation", ("chain_s", "cancel_s"), lambda _: prefect_chain.measure(), minutes=12),

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.harness import ROOT, fail
@@ -170,12 +170,6 @@ def main() -> int:
     answers.commit()
     answers.close()
     return 0
-
-
-def show(figures: Mapping[str, float]) -> None:
-    """Prints the figures, one a line."""
-    for name, value in figures.items():
-        print(f"{name} {value:g}", flush=True)
 
 
 if __name__ == "__main__":

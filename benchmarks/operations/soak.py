@@ -11,7 +11,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections import Counter
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +33,8 @@ def measure(runs: int = RUNS, every_s: float = EVERY_S) -> dict[str, float]:
         while (now := (datetime.now(UTC) - datetime.fromisoformat(first)).total_seconds()) < runs * every_s:
             samples.append(memory_mib(installation))
             time.sleep(min(every_s, max(0.1, runs * every_s - now)))
-        planned = planned_times(installation, first, runs)
+        begin = datetime.fromisoformat(first)
+        planned = [(begin + timedelta(seconds=number * every_s)).isoformat() for number in range(runs)]
         wait_for(lambda: set(planned) <= set(ran(installation)) or not_waiting(installation, planned), SETTLED_S + every_s)
         counts = Counter(ran(installation))
     tenth = max(1, len(samples) // 10)
@@ -49,12 +50,6 @@ def ran(installation: Installation) -> list[str]:
     """The times for which the runs that worked were scheduled; a run that worked twice is there twice."""
     note = installation.folder / "ran.txt"
     return note.read_text().splitlines() if note.exists() else []
-
-
-def planned_times(installation: Installation, first: str, runs: int) -> list[str]:
-    """The times of the schedule, from the first run that worked."""
-    times = {run.expected_start_time for run in installation.runs("light/often") if run.auto_scheduled and run.expected_start_time}
-    return [time_.isoformat() for time_ in sorted(times) if time_ >= datetime.fromisoformat(first)][:runs]
 
 
 def not_waiting(installation: Installation, planned: list[str]) -> bool:

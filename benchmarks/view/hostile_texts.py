@@ -13,13 +13,13 @@ from typing import Literal
 
 JS = "window.hacked=1,fetch('/hacked')"
 MEGABYTE = 1_000_000
-OUTSIDE = "https://outside.example"
+RETRIES = "https://outside.example"
 
 _MARKUP = (
     f"<script data-hostile>{JS}</script>",
     f"</script><script data-hostile>{JS}</script>",
     f"<ScRiPt data-hostile >{JS}</sCrIpT >",
-    f"<script data-hostile src={OUTSIDE}/a.js></script>",
+    f"<script data-hostile src={RETRIES}/a.js></script>",
     f"<<script data-hostile>{JS}//<</script>",
     f"</textarea><script data-hostile>{JS}</script>",
     f"</title><script data-hostile>{JS}</script>",
@@ -51,13 +51,13 @@ _MARKUP = (
     f'<a data-hostile href="javascript:{JS}">open</a>',
     f'<math data-hostile><mtext><table><mglyph><style><img src=x onerror="{JS}">',
     f"<noscript><p title=\"</noscript><img data-hostile src=x onerror={JS}>\">",
-    f'<meta data-hostile http-equiv="refresh" content="0;url={OUTSIDE}/">',
-    f'<base data-hostile href="{OUTSIDE}/">',
-    f'<link data-hostile rel=stylesheet href="{OUTSIDE}/a.css">',
-    f"<style data-hostile>@import '{OUTSIDE}/a.css'; * {{ display: none }}</style>",
-    f'<div data-hostile style="position:fixed;inset:0;background:url({OUTSIDE}/a.png)">',
-    f'<form data-hostile action="{OUTSIDE}"><button autofocus>go on</button></form>',
-    f'<img data-hostile src="{OUTSIDE}/pixel.png">',
+    f'<meta data-hostile http-equiv="refresh" content="0;url={RETRIES}/">',
+    f'<base data-hostile href="{RETRIES}/">',
+    f'<link data-hostile rel=stylesheet href="{RETRIES}/a.css">',
+    f"<style data-hostile>@import '{RETRIES}/a.css'; * {{ display: none }}</style>",
+    f'<div data-hostile style="position:fixed;inset:0;background:url({RETRIES}/a.png)">',
+    f'<form data-hostile action="{RETRIES}"><button autofocus>go on</button></form>',
+    f'<img data-hostile src="{RETRIES}/pixel.png">',
     "<plaintext data-hostile>",
     "<template data-hostile><p>hidden",
     "<!-- a comment that never ends",

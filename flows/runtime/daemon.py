@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -131,8 +131,13 @@ def run_keeper() -> None:
     with contextlib.suppress(Busy), lock(folder / "keeper.lock", wait=False), contextlib.ExitStack() as stack:
         _write_state(folder, pid=os.getpid())
         notes: list[str] = []
+
+        def say(note: str) -> None:
+            notes.append(note)
+            print(note, flush=True)
+
         named = named_server()
-        url = named or stack.enter_context(own_server(folder, port=DEFAULT_PORT, say=notes.append))
+        url = named or stack.enter_context(own_server(folder, port=DEFAULT_PORT, say=say))
         os.environ.update(client_environment(folder, url))
         # Children of a shell's `&` inherit an ignored SIGINT. A worker with SIGINT ignored could not be stopped cleanly.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -156,7 +161,7 @@ def _keep_worker(folder: Path, pool: str | None, note_start: Callable[[int], Non
     pause_s = 1.0
     while not stopped:
         begin = time.monotonic()
-        _settle_patiently(folder, pool)
+        _settle_patiently(folder, pool, stopped)
         running[:] = [_start_worker(folder)]
         note_start(running[0].pid)
         if stopped:
@@ -178,14 +183,17 @@ def _start_worker(folder: Path) -> subprocess.Popen[bytes]:
     )
 
 
-def _settle_patiently(folder: Path, pool: str | None) -> None:
-    """Settle the runs of the worker before. A server that does not answer is waited for: without it, the worker could do nothing either."""
+def _settle_patiently(folder: Path, pool: str | None, stopped: Sequence[int]) -> None:
+    """Settle the runs of the worker before. A server that does not answer is waited for: without it, the worker could do nothing either.
+
+    stopped: the signals that ended the keeper, so far.
+    """
     from httpx import HTTPError
 
     for stale in folder.glob("worker-*.lock"):
         if not is_held(stale):
             stale.unlink(missing_ok=True)
-    for _ in range(5):
+    while not stopped:
         try:
             settle_runs(folder, pool)
             return

@@ -40,7 +40,7 @@ def emit(event: str, config: Config, **payload: Any) -> None:
 
 def emit_alarms(config: Config, result: Mapping[str, Any]) -> None:
     """Emit what an operator should know of a synthesis: `automations.yaml` acts on it."""
-    if any("budget is spent" in note for note in result["notes"]):
+    if result["is_spent"]:
         emit(BUDGET_SPENT, config, notes=result["notes"])
     reason, count = max(result["rejected"].items(), key=lambda each: each[1], default=("", 0))
     if count > MOST_OF_ONE_FAILURE * result["proposals"]:
@@ -55,12 +55,11 @@ def is_root_of_a_deployment() -> bool:
 
 
 def is_in_a_deployment() -> bool:
-    """Whether a deployment started the current flow run."""
+    """Whether a deployment started the current flow run, or the run that it is a part of."""
     from prefect.context import FlowRunContext
+    from prefect.runtime import deployment
 
-    context = FlowRunContext.get()
-    run = context.flow_run if context else None
-    return run is not None and run.deployment_id is not None
+    return FlowRunContext.get() is not None and deployment.id is not None
 
 
 def is_inside_a_flow() -> bool:

@@ -15,6 +15,7 @@ import fcntl
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -41,6 +42,25 @@ def lock(path: Path, *, shared: bool = False, wait: bool = True) -> Iterator[Non
         yield
     finally:
         os.close(handle)
+
+
+@contextlib.contextmanager
+def lock_soon(path: Path) -> Iterator[None]:
+    """Hold the lock on `path`; tries for half a second, because a process that asks `is_held` has it for a moment.
+
+    Raises Busy.
+    """
+    end = time.monotonic() + 0.5
+    with contextlib.ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(lock(path, wait=False))
+                break
+            except Busy:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.02)
+        yield
 
 
 def is_held(path: Path) -> bool:

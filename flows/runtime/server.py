@@ -28,7 +28,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from flows.runtime.locks import Busy, call_when_released, is_held, lock
+from flows.runtime.locks import Busy, call_when_released, is_held, lock, lock_soon
 from flows.runtime.progress import warn
 from flows.runtime.server_database import prepare
 from storage.errors import BadInput, HeadraceError
@@ -38,8 +38,12 @@ from synth.gc_paused import collect_seldom
 START_TIMEOUT_S = 240.0
 STOP_TIMEOUT_S = 20.0
 LOOK_EVERY_S = 0.1
-RESTART_STARTS, RESTART_PORT_S = 2, 20.0
-"""Of a server that was killed: how often it may end again before it answers, and for how long its port may be taken by another process."""
+RESTART_STARTS = 2
+"""Times that a restarted server may end before it answers."""
+RESTART_PORT_S = 20.0
+"""Seconds for which another process may have its port."""
+RESTART_TIMEOUT_S = 60.0
+"""Seconds until it must answer; on a busy machine it needs half of them."""
 
 QUIET = {
     "DO_NOT_TRACK": "1",
@@ -137,7 +141,7 @@ def _keep_running(folder: Path, url: str, say: Callable[[str], None]) -> Iterato
             if not is_held(folder / "server.lock"):
                 try:
                     _ensure_started(folder, (port,), say, again=True)
-                except HeadraceError as error:
+                except (HeadraceError, OSError) as error:
                     if not done.is_set():
                         _end_at_once(f"error: Prefect's server was killed, and cannot be started again: {error}")
 
@@ -168,7 +172,7 @@ def _ensure_started(folder: Path, ports: Sequence[int], say: Callable[[str], Non
     process: subprocess.Popen[bytes] | None = None
     starts = 0
     with contextlib.ExitStack() as listeners:
-        while (waited := time.monotonic() - begin) < START_TIMEOUT_S:
+        while (waited := time.monotonic() - begin) < (RESTART_TIMEOUT_S if again else START_TIMEOUT_S):
             url = running_url(folder)
             if url and is_healthy(url):
                 if process is not None and (note := _read_address(folder).get("note")):
@@ -245,7 +249,7 @@ def wait_until_gone(folder: Path) -> None:
 
 def serve(folder: Path, listener: socket.socket) -> None:
     """Run the server until its last client ends. Returns at once if another process is the server already."""
-    with contextlib.suppress(Busy), lock(folder / "server.lock", wait=False):
+    with contextlib.suppress(Busy), lock_soon(folder / "server.lock"):
         address = folder / "server.json"
         address.unlink(missing_ok=True)
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/api"

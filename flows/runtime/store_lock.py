@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,12 +19,12 @@ from flows.runtime import events
 from flows.runtime.daemon import end_with_worker
 from flows.runtime.deployed.progress_artifact import show_progress
 from flows.runtime.interrupts import as_keyboard_interrupt
-from flows.runtime.locks import Busy, lock
+from flows.runtime.locks import Busy, lock, lock_soon
 from flows.runtime.notes.run_records import notes_folder
 from flows.runtime.notes.work_notes import note_work
 from flows.runtime.progress import log_progress
 from storage.errors import HeadraceError
-from storage.execution import pieces_run_by
+from storage.execution import subtasks_run_by
 from storage.health.damage import look
 from storage.object_store.flow_lease import hold_lease
 from storage.store import Store
@@ -80,9 +79,9 @@ def _log_steps(flow: str) -> Iterator[None]:
     if context is None or context.flow_run is None:
         yield
         return
-    from flows.runtime.deployed.pieces import run_as_task
+    from flows.runtime.deployed.subtasks import run_as_task
 
-    with log_progress(get_run_logger().info), show_progress(flow, context.flow_run.id), pieces_run_by(run_as_task):
+    with log_progress(get_run_logger().info), show_progress(flow, context.flow_run.id), subtasks_run_by(run_as_task):
         yield
 
 
@@ -108,26 +107,10 @@ def hold_store(flow: str, store: Path, *, wait: bool = False) -> Iterator[None]:
                 _locks.pop(path).close()
 
 
-def _try_lock(stack: contextlib.ExitStack, path: Path) -> None:
-    """Tries it for half a second: whoever looks whether a flow works on the store holds it for a moment.
-
-    Raises Busy.
-    """
-    end = time.monotonic() + 0.5
-    while True:
-        try:
-            stack.enter_context(lock(path, wait=False))
-            return
-        except Busy:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.02)
-
-
 def _acquire(flow: str, path: Path, wait: bool) -> contextlib.ExitStack:
     with contextlib.ExitStack() as stack:
         try:
-            _try_lock(stack, path)
+            stack.enter_context(lock_soon(path))
         except Busy:
             store, holder = path.parent.parent, path.read_text(errors="replace").strip() or "another process"
             if not wait:

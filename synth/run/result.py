@@ -22,6 +22,7 @@ class SynthesisResult:
     unsteered: the same figures of the calibration set, which is the control.
     alarms: the controller's alarms, as texts, each with its round.
     notes: limits of the run (such as a missing sandbox), and why it stopped early, as texts.
+    is_spent: whether it stopped early because a budget was spent.
     """
 
     run: str
@@ -35,6 +36,7 @@ class SynthesisResult:
     unsteered: tuple[Figure, ...]
     alarms: tuple[str, ...]
     notes: tuple[str, ...]
+    is_spent: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ import numpy as np
 import polars as pl
 
 from storage.errors import HeadraceError
-from storage.execution import Executor, Progress, piece
+from storage.execution import Executor, Progress, subtask
 from storage.records import Cost, content_id
 from storage.store import Store
 from synth.blueprints.blueprint import Bands, Blueprint
@@ -176,6 +176,7 @@ class _Run:
             unsteered=unsteered,
             alarms=tuple(self.state.alarms),
             notes=(*self.notes, *self._shortfall_notes()),
+            is_spent=self.is_spent,
         )
 
     def _play_rounds(self) -> tuple[int, tuple[Figure, ...]]:
@@ -303,7 +304,7 @@ class _Run:
         ids = self.rounds.ids(number, previous)
         parts = self.rounds.find(ids)
         if parts is None:
-            piece(f"round {number} of conversations", lambda: self._make_round(number, ids, controller, bands))
+            subtask(f"round {number} of conversations", lambda: self._make_round(number, ids, controller, bands))
         else:
             tables = ("blueprints", "trajectories", "tasks", *(["provenance"] if "provenance" in parts else []))
             for outcome in self.state.add_stored(**{table: self.writer.read(parts[table]) for table in tables}):

@@ -50,7 +50,7 @@ OLDEST, NEWEST = "2.60", "3"
 """Supported versions of Ray (from, below), as in the extra `ray`."""
 _ARRIVAL_S = 10.0
 """How long a network file system may take to show a job's files."""
-_STOP_S = 20.0
+_STOP_S = 10.0
 
 _ADVICE: dict[FailureKind, str] = {
     "start": "it did not start: are Headrace and its extra `train` in the image, in `pip`, or on the nodes?",

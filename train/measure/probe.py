@@ -19,7 +19,7 @@ from filters.certainty.certainty import RATED, certainty
 from filters.certainty.certainty import VERSION as CERTAINTY_VERSION
 from filters.certainty.difficulty_prior import add_priors, task_groups
 from storage.errors import HeadraceError
-from storage.execution import piece
+from storage.execution import subtask
 from storage.parts import read_part
 from storage.record_rows import tasks_frame
 from storage.records import Division, Task, content_id
@@ -141,7 +141,7 @@ class Prober:
         The store has one tag per task, policy and k (rated rollouts): the first tag stays, with the region by the thresholds of its time
         and the prior by the other tasks of its probe. A release states the thresholds of its routing.
         """
-        return piece(f"probe of {policy.name}", lambda: self._tag(policy, self.probe_tasks(), "probe"))
+        return subtask(f"probe of {policy.name}", lambda: self._tag(policy, self.probe_tasks(), "probe"))
 
     def probe_tasks(self) -> list[Task]:
         return self.tasks(["probe"], self.config.probe_tasks, "train")
@@ -170,10 +170,10 @@ class Prober:
             HeadraceError: no rollout could be rated. Others: see `rollouts`.
         """
         tasks = self.tasks(["seed", "probe"], self.config.eval_tasks, "eval_in")
-        sampled = piece(f"evaluation of {policy.name}, eval_in", lambda: self._evaluate(policy, tasks, "eval_in"))
+        sampled = subtask(f"evaluation of {policy.name}, eval_in", lambda: self._evaluate(policy, tasks, "eval_in"))
         unseen = self.tasks(["held_out"], self.config.eval_out_tasks, "eval_out", fewest=0)
         if unseen:
-            piece(f"evaluation of {policy.name}, eval_out", lambda: self._evaluate(policy, unseen, "eval_out"))
+            subtask(f"evaluation of {policy.name}, eval_out", lambda: self._evaluate(policy, unseen, "eval_out"))
         else:
             warnings.warn(
                 f"{policy.name} is not measured on eval_out: every held-out frame in {self.store.root} asks for what a seed or probe frame "

@@ -20,8 +20,7 @@ app = typer.Typer(
     no_args_is_help=True,
     help="""Look after a store: is it whole, how large is it, where is its copy.
 
-A store can be checked, backed up and measured while flows work on it; repair, prune and upgrade wait for nobody and are refused
-meanwhile.""",
+A store can be checked, backed up and measured while a flow works on it. Repair, prune and upgrade are then refused.""",
 )
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it; without it the command only prints what would be done.")]

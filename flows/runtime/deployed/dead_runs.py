@@ -1,6 +1,7 @@
 """Marks what a dead process has left behind on Prefect's server: it would stand as Running for ever, and hold the slot of its deployment.
 
-One idea: a run of our worker holds the lock `.prefect/runs/RUN.lock`. If the file is there and the lock is free, the run is dead.
+One idea: a run of our worker holds the lock `.prefect/runs/RUN.lock`. If the file is there and the lock is free, the run is dead; one
+whose lock is held is left alone.
 A run that the worker had claimed and not yet begun goes back to the queue, so none is lost.
 """
 
@@ -46,17 +47,21 @@ def settle_runs(home: Path, pool: str | None) -> None:
     notes = sorted(runs_folder(home).glob("*.lock"))
     _wait_for_the_end(notes)
     with get_client(sync_client=True) as client:
+        alive = {note.stem for note in notes if is_held(note)}
         for note in notes:
-            with contextlib.suppress(ObjectNotFound, ValueError):
-                _settle(client, client.read_flow_run(UUID(note.stem)))
-            note.unlink(missing_ok=True)
+            if note.stem not in alive:
+                with contextlib.suppress(ObjectNotFound, ValueError):
+                    _settle(client, client.read_flow_run(UUID(note.stem)))
+                note.unlink(missing_ok=True)
         if pool is not None:
             claimed = FlowRunFilterStateType(any_=[StateType.PENDING, StateType.RUNNING, StateType.CANCELLING])
             for run in client.read_flow_runs(
                 flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=claimed)),
                 work_pool_filter=WorkPoolFilter(name=WorkPoolFilterName(any_=[pool])),
             ):
-                _settle(client, run)
+                if str(run.id) not in alive:
+                    with contextlib.suppress(ObjectNotFound):
+                        _settle(client, run)
 
 
 def _wait_for_the_end(notes: list[Path]) -> None:

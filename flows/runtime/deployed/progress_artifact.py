@@ -15,7 +15,7 @@ from uuid import UUID
 
 from flows.runtime.progress import watch_progress
 
-EVERY_S = 5.0
+EVERY_S, LAST_WITHIN_S = 5.0, 3.0
 
 
 class ProgressArtifact:
@@ -42,6 +42,11 @@ class ProgressArtifact:
         left = f", about {took * (total - done) / (done - first):.0f} s left" if first < done < total else ""
         return 100 * done / total if total else 0.0, f"{label}: {share}, {took:.0f} s{left}{note and f', {note}'}"
 
+    @property
+    def is_sent(self) -> bool:
+        """Whether there is an artifact."""
+        return self._artifact is not None
+
     def send(self) -> None:
         """Create or update the artifact, if there is news."""
         if self._last is None or self._last == self._sent:
@@ -49,10 +54,11 @@ class ProgressArtifact:
         import httpx
         from prefect.client.orchestration import get_client
         from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
+        from prefect.exceptions import PrefectException
 
         self._sent = self._last
         percent, text = self.describe()
-        with contextlib.suppress(httpx.HTTPError), get_client(sync_client=True) as client:
+        with contextlib.suppress(httpx.HTTPError, PrefectException), get_client(sync_client=True) as client:
             if self._artifact is None:
                 new = ArtifactCreate(key=self.key, type="progress", data=percent, description=text, flow_run_id=self._flow_run_id)
                 self._artifact = client.create_artifact(new).id
@@ -68,11 +74,15 @@ def show_progress(flow: str, flow_run_id: UUID) -> Iterator[None]:
     def keep_sending() -> None:
         while not done.wait(EVERY_S):
             artifact.send()
+        if artifact.is_sent:
+            artifact.send()
 
     context = contextvars.copy_context()  # has Prefect's settings, and so the server
-    threading.Thread(target=lambda: context.run(keep_sending), name="show progress", daemon=True).start()
+    thread = threading.Thread(target=lambda: context.run(keep_sending), name="show progress", daemon=True)
+    thread.start()
     try:
         with watch_progress(artifact.report):
             yield
     finally:
         done.set()
+        thread.join(LAST_WITHIN_S)

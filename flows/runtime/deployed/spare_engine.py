@@ -14,6 +14,7 @@ import contextlib
 import importlib
 import json
 import os
+import select
 import signal
 import socket
 import struct
@@ -21,14 +22,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from flows.runtime.locks import Busy, die_with, is_held, lock
 
+SOCKET, GO = "spare.sock", b"!"
 OF_A_SHELL = {"PWD", "OLDPWD", "SHLVL", "_", "COLUMNS", "LINES"}
-ROOMS = ("flows", "train", "filters", "synth", "storage")
+OUR_PACKAGES = ("flows", "train", "filters", "synth", "storage")
 IMPORTED = (
     "prefect.main",
     "prefect._internal.metrics",
@@ -50,24 +52,23 @@ class TakenSpare:
 
     def wait(self) -> int:
         """Its exit code, once it has ended; -SIGKILL if it ended without one."""
+        with contextlib.closing(_Descriptor(os.pidfd_open(self.pid))) as process:  # readable when it has ended, also of a zombie
+            select.select([process.number], [], [])
         self._connection.settimeout(LOOK_EVERY_S)
-        code = b""
-        while True:
-            try:
-                if not (chunk := self._connection.recv(4)):
-                    break
-                code += chunk
-            except TimeoutError:  # a child that it forked may keep the connection open
-                try:
-                    os.kill(self.pid, 0)
-                except ProcessLookupError:
-                    break
-            except OSError:
-                break
-        return int(struct.unpack("i", code)[0]) if len(code) == 4 else -signal.SIGKILL
+        with contextlib.suppress(OSError, struct.error):
+            return int(struct.unpack("i", self._connection.recv(4))[0])
+        return -signal.SIGKILL
 
     def send_signal(self, number: int) -> None:
         os.kill(self.pid, number)
+
+
+class _Descriptor:
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def close(self) -> None:
+        os.close(self.number)
 
 
 def start_spare(worker_lock: Path) -> None:
@@ -83,18 +84,33 @@ def take_spare(home: Path, guard_pipe: int) -> TakenSpare | None:
     A spare that still imports is waited for: it is ahead of a fresh process.
     """
     end = time.monotonic() + IMPORTS_TIMEOUT_S
-    while not (home / "spare.sock").exists() and is_held(home / "spare.lock") and time.monotonic() < end:
+    while not (home / SOCKET).exists() and is_held(home / "spare.lock") and time.monotonic() < end:
         time.sleep(0.05)
     connection = socket.socket(socket.AF_UNIX)
     connection.settimeout(ANSWER_TIMEOUT_S)
-    with contextlib.suppress(OSError, struct.error):
-        connection.connect(str(home / "spare.sock"))
-        job = json.dumps({"environment": dict(os.environ), "folder": str(Path.cwd())}).encode()
-        socket.send_fds(connection, [struct.pack("i", len(job))], [0, 1, 2, guard_pipe])
-        connection.sendall(job)
-        return TakenSpare(connection, struct.unpack("i", connection.recv(4))[0])
+    with contextlib.suppress(OSError, struct.error), _address(home) as address:
+        connection.connect(address)
+        if _uid_of(connection) == os.getuid():
+            job = json.dumps({"environment": dict(os.environ), "folder": str(Path.cwd())}).encode()
+            socket.send_fds(connection, [struct.pack("i", len(job))], [0, 1, 2, guard_pipe])
+            connection.sendall(job)
+            spare = TakenSpare(connection, struct.unpack("i", connection.recv(4))[0])
+            connection.sendall(GO)  # without it, the spare ends: it was too late, and a fresh process is started
+            return spare
     connection.close()
     return None
+
+
+@contextlib.contextmanager
+def _address(home: Path) -> Iterator[str]:
+    """The socket's address, by the number of the open folder: the path of a socket has at most 108 bytes."""
+    with contextlib.closing(_Descriptor(os.open(home, os.O_RDONLY | os.O_DIRECTORY))) as folder:
+        yield f"/proc/self/fd/{folder.number}/{SOCKET}"
+
+
+def _uid_of(connection: socket.socket) -> int:
+    """The user whose process is at the other end."""
+    return int(struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))[1])
 
 
 def run_engine(guard_pipe: int) -> None:
@@ -120,27 +136,40 @@ def run_spare(worker_lock: Path) -> None:
     """Import, wait for one run, and become its process."""
     die_with(worker_lock)
     home = worker_lock.parent
-    with contextlib.suppress(Busy, OSError), contextlib.ExitStack() as waiting:
+    with contextlib.suppress(Busy), contextlib.ExitStack() as waiting:
         waiting.enter_context(lock(home / "spare.lock", wait=False))
+        began_ns = time.time_ns()
         _import_all()
         files = _own_files()
-        address = home / "spare.sock"
-        address.unlink(missing_ok=True)
         listener = waiting.enter_context(socket.socket(socket.AF_UNIX))
-        listener.bind(str(address))
+        (home / SOCKET).unlink(missing_ok=True)
+        mask = os.umask(0o077)  # others must neither take the spare nor be taken for it
+        with _address(home) as address:
+            listener.bind(address)
+        os.umask(mask)
         listener.listen(1)
         connection, _ = listener.accept()
-        address.unlink()
+        (home / SOCKET).unlink()
         waiting.close()
-        header, descriptors, _, _ = socket.recv_fds(connection, 4, 4)
-        job = json.loads(_receive(connection, struct.unpack("i", header)[0]))
-        if (differing := _differing(job["environment"])) or _own_files() != files:
-            print("the spare process is not used:", *(sorted(differing) or ["the code has changed"]), flush=True)
+        connection.settimeout(ANSWER_TIMEOUT_S)
+        try:
+            header, descriptors, _, _ = socket.recv_fds(connection, 4, 4)
+            job = json.loads(_receive(connection, struct.unpack("i", header)[0]))
+            is_stale = _own_files() != files or max(files.values()) > began_ns
+            if (differing := _differing(job["environment"])) or is_stale:
+                print("the spare process is not used:", *(sorted(differing) or ["the code has changed"]), flush=True)
+                return
+            connection.sendall(struct.pack("i", os.getpid()))
+            if connection.recv(1) != GO:
+                return
+        except (OSError, ValueError, struct.error) as error:
+            print(f"the spare process is not used: {error!r}", flush=True)
             return
-        connection.sendall(struct.pack("i", os.getpid()))
+        connection.settimeout(None)
         _become(job, descriptors)
         code = _exit_code(lambda: run_engine(descriptors[3]))
-        connection.sendall(struct.pack("i", code))
+        with contextlib.suppress(OSError):
+            connection.sendall(struct.pack("i", code))
         connection.detach()  # open until the process has ended, with what Prefect sends at its exit
 
 
@@ -151,7 +180,7 @@ def _import_all() -> None:
 
 def _own_files() -> Mapping[str, int]:
     """The files of our code that are imported, and when each was changed last, in nanoseconds."""
-    modules = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] in ROOMS]
+    modules = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] in OUR_PACKAGES]
     paths = [path for module in modules if (path := getattr(module, "__file__", None))]
     return {path: os.stat(path).st_mtime_ns for path in paths if os.path.exists(path)}  # noqa: PTH110, PTH116
 

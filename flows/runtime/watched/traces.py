@@ -7,17 +7,11 @@ the variables that OpenTelemetry defines (OTEL_SERVICE_NAME, OTEL_EXPORTER_OTLP_
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 
 from storage.errors import BadInput
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 _OF_PREFECT = "PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY"
-
-
-def trace_environment() -> Mapping[str, str]:
-    """Variables with which Prefect makes spans; none if no collector is named. Prefect reads them when it is imported."""
-    return {_OF_PREFECT: "true"} if os.environ.get(ENDPOINT) else {}
 
 
 def start_traces() -> None:
@@ -38,7 +32,7 @@ def start_traces() -> None:
         raise BadInput(f"{ENDPOINT} asks for traces, which need the extra otel: pip install 'headrace[otel]', or unset it") from None
     if isinstance(trace.get_tracer_provider(), TracerProvider):
         return
-    os.environ.update(trace_environment())
+    os.environ[_OF_PREFECT] = "true"
     provider = TracerProvider(resource=Resource.create({"service.name": os.environ.get("OTEL_SERVICE_NAME", "headrace")}))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     trace.set_tracer_provider(provider)

@@ -74,7 +74,7 @@ def test_tools_schemas_and_log_probabilities_go_over_the_wire(serve: Serve) -> N
 
 
 @pytest.mark.parametrize("fault", ["rate_limited", "error", "cut", "malformed", "hang"])
-def test_what_may_pass_is_tried_again(serve: Serve, fault: str) -> None:
+def test_what_is_transient_is_tried_again(serve: Serve, fault: str) -> None:
     mock = Mock(faults={fault: 0.5})
     with OpenAIEngine(config(serve(mock), timeout_s=0.2, tries=20)) as engine:
         answers = engine.chat([request_of(f"word {number}") for number in range(20)])

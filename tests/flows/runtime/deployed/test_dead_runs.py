@@ -53,10 +53,16 @@ def test_runs_of_a_dead_worker_are_settled(pool: str | None, tmp_path: Path, mon
     for run in runs:
         with lock(dead_runs.runs_folder(tmp_path) / f"{run}.lock"):
             pass
+    # and one whose process still lives
+    living = uuid4()
+    server.states[living] = State(type=StateType.RUNNING)
+    monkeypatch.setattr(dead_runs, "END_WITHIN_S", 0.1)
     # when the keeper looks at them
-    dead_runs.settle_runs(tmp_path, pool)
+    with lock(dead_runs.runs_folder(tmp_path) / f"{living}.lock"):
+        dead_runs.settle_runs(tmp_path, pool)
     # then they are settled once, and the other one is dead only where no other worker can be
     after = [StateType.CRASHED, StateType.SCHEDULED, StateType.CANCELLED, StateType.SCHEDULED, StateType.COMPLETED]
     assert [server.states[run].type for run in runs] == after
     assert server.states[other].type == (StateType.CRASHED if pool else StateType.RUNNING)
-    assert not list(dead_runs.runs_folder(tmp_path).iterdir())
+    assert server.states[living].type == StateType.RUNNING
+    assert [note.stem for note in dead_runs.runs_folder(tmp_path).iterdir()] == [str(living)]

@@ -17,12 +17,13 @@ from prefect.states import Failed
 from flows.config import Config
 from flows.runtime import events
 from flows.runtime.artifacts import completed
-from flows.runtime.deployed import outside, progress_artifact
+from flows.runtime.deployed import progress_artifact, retries
 from flows.runtime.deployed.automations import create_automations
 from flows.runtime.progress import report
 from storage.errors import BadInput
 from synth.engines.base import EngineFailure
 
+PROGRESS = ArtifactFilter(key=ArtifactFilterKey(any_=["headrace-progress-working"]))
 ROOT = Path(__file__).parents[4]
 AUTOMATIONS = ROOT / "automations.yaml"
 
@@ -34,7 +35,12 @@ def working(figure: int) -> dict[str, Any]:
     with progress_artifact.show_progress("working", flow_run.get_id()):
         for done in range(1, 5):
             report("a step", done, 8)
-            time.sleep(0.3)
+            time.sleep(0.1)
+        with get_client(sync_client=True) as client:
+            end = time.monotonic() + 60
+            while not client.read_artifacts(artifact_filter=PROGRESS) and time.monotonic() < end:
+                time.sleep(0.1)
+        report("a step", 4, 8, "the last report")
     return completed(f"{figure} rows kept", {"kept": figure})
 
 
@@ -49,9 +55,10 @@ def test_message_progress_and_automations(prefect_server: str, monkeypatch: pyte
         # and its state says the figure that matters
         assert client.read_flow_run(ids[0]).state.message == "7 rows kept"
         # and its progress was one artifact, with the time that is left
-        found = client.read_artifacts(artifact_filter=ArtifactFilter(key=ArtifactFilterKey(any_=["headrace-progress-working"])))
+        found = client.read_artifacts(artifact_filter=PROGRESS)
         (artifact,) = [each for each in found if each.flow_run_id == ids[0]]
-        assert 0 < artifact.data <= 50 and artifact.description.startswith("a step: ") and " s left" in artifact.description
+        assert artifact.data == 50 and artifact.description.startswith("a step: 4 of 8") and " s left" in artifact.description
+        assert artifact.description.endswith("the last report")
         # and automations that are created twice are there once, and one that was switched off stays off
         assert create_automations(AUTOMATIONS, client) == 4
         (one,) = client.read_automations_by_name("headrace-nothing-committed")
@@ -73,7 +80,8 @@ def test_a_file_that_is_no_list_of_automations_is_refused(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("result", "expected"),
     [
-        ({"notes": ["the budget is spent: 9 of 9 tokens"]}, [events.BUDGET_SPENT]),
+        ({"is_spent": True}, [events.BUDGET_SPENT]),
+        ({"notes": ["the budget is spent: said by somebody"]}, []),
         ({"rejected": {"misfit": 6}}, [events.FAILURES_HIGH]),
         ({"rejected": {"misfit": 5}}, []),
         ({"alarms": ["round 3: retail has 9 times its share"]}, [events.DIVERSITY_COLLAPSED]),
@@ -82,16 +90,16 @@ def test_a_file_that_is_no_list_of_automations_is_refused(tmp_path: Path) -> Non
 def test_events_for_the_operator(result: Mapping[str, Any], expected: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     emitted: list[str] = []
     monkeypatch.setattr(events, "emit", lambda event, config, **payload: emitted.append(event))
-    events.emit_alarms(Config(), {"notes": [], "rejected": {}, "alarms": [], "proposals": 10, **result})
+    events.emit_alarms(Config(), {"notes": [], "rejected": {}, "alarms": [], "proposals": 10, "is_spent": False, **result})
     assert emitted == expected
     assert set(emitted) <= set(AUTOMATIONS.read_text().replace("[", " ").replace("]", " ").split())
 
 
 def test_only_runs_of_deployments_try_again_and_only_what_is_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     def tried_again(error: Exception) -> bool:
-        return outside.may_pass(SimpleNamespace(), SimpleNamespace(), Failed(data=error))
+        return retries.is_transient(SimpleNamespace(), SimpleNamespace(), Failed(data=error))
 
     assert not tried_again(EngineFailure("no answer"))
-    monkeypatch.setattr(outside, "is_in_a_deployment", lambda: True)
+    monkeypatch.setattr(retries, "is_in_a_deployment", lambda: True)
     assert tried_again(EngineFailure("no answer")) and tried_again(ConnectionRefusedError())
     assert not tried_again(BadInput("no such file")) and not tried_again(ValueError())

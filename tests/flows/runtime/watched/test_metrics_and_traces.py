@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import threading
 import time
 import urllib.request
@@ -120,8 +121,9 @@ def collector() -> Iterator[Collector]:
 
 def test_no_traces_without_a_collector(monkeypatch):
     monkeypatch.delenv(traces.ENDPOINT, raising=False)
-    assert traces.trace_environment() == {}
+    monkeypatch.delenv("PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY", raising=False)
     traces.start_traces()
+    assert "PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY" not in os.environ
 
 
 def test_spans_reach_the_collector(monkeypatch, collector):

@@ -25,22 +25,22 @@ class Outside(TypedDict):
     timeout_seconds: float
 
 
-def may_pass(_task: Any, _run: Any, state: Any) -> bool:
+def is_transient(_task: Any, _run: Any, state: Any) -> bool:
     """Whether the failure is of something outside that may answer later, in a run of a deployment."""
-    from synth.engines.base import EngineFailure, EngineUnusable
+    from synth.engines.base import EngineFailure
     from train.backends.ray_jobs import NoAnswer
 
     if not is_in_a_deployment():
         return False
     error = state.result(raise_on_failure=False)
-    return isinstance(error, ConnectionError | TimeoutError | EngineFailure | EngineUnusable | NoAnswer)
+    return isinstance(error, ConnectionError | TimeoutError | EngineFailure | NoAnswer)
 
 
-OUTSIDE = Outside(
+RETRIES = Outside(
     retries=3,
     retry_delay_seconds=exponential_backoff(30),
     retry_jitter_factor=0.5,
-    retry_condition_fn=may_pass,
+    retry_condition_fn=is_transient,
     timeout_seconds=LONGEST_S,
 )
 """Three retries after 30, 60 and 120 seconds, and no attempt longer than two days."""
