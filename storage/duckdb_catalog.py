@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import duckdb
@@ -155,10 +155,12 @@ def next_commit_us(connection: duckdb.DuckDBPyConnection) -> int:
     return int(answer[0])
 
 
-def list_commits(connection: duckdb.DuckDBPyConnection) -> dict[int, list[Part]]:
-    """Time of each commit, in microseconds since 1970 -> its parts, in the order of the commits."""
+def list_commits(connection: duckdb.DuckDBPyConnection, after_us: int = -1) -> dict[int, list[Part]]:
+    """Time of each commit after this time, in microseconds since 1970 -> its parts, in the order of the commits."""
     rows = connection.execute(
-        "SELECT epoch_us(committed_at) AS at_us, part_id, table_name, path, rows, content_hash FROM parts ORDER BY at_us, rowid"
+        """SELECT epoch_us(committed_at) AS at_us, part_id, table_name, path, rows, content_hash FROM parts WHERE at_us > ?
+           ORDER BY at_us, rowid""",
+        [after_us],
     ).fetchall()
     commits: dict[int, list[Part]] = {}
     for at_us, part, table, path, count, digest in rows:
@@ -169,7 +171,7 @@ def list_commits(connection: duckdb.DuckDBPyConnection) -> dict[int, list[Part]]
 def register_parts(connection: duckdb.DuckDBPyConnection, parts: Sequence[Part], at_us: int) -> None:
     rows = pl.DataFrame([(part.part_id, part.table, str(part.path), part.rows, part.content_hash) for part in parts], orient="row")
     connection.register("fresh_parts", rows.to_arrow())
-    connection.execute("INSERT INTO parts SELECT *, to_timestamp(? / 1e6) FROM fresh_parts", [at_us])
+    connection.execute("INSERT INTO parts SELECT *, make_timestamptz(?) FROM fresh_parts", [at_us])
     connection.unregister("fresh_parts")
 
 
@@ -195,6 +197,57 @@ def insert_rows(connection: duckdb.DuckDBPyConnection, part: Part) -> None:
         f"INSERT INTO {part.table} (part_id, {columns}) SELECT ?, {columns} FROM {source} fresh ANTI JOIN {part.table} held ON {same_key}",
         [part.part_id],
     )
+
+
+def register_all(connection: duckdb.DuckDBPyConnection, commits: Mapping[int, Sequence[Part]]) -> None:
+    """Registers the parts of all commits in a catalogue that has none: the rows and views are those that one commit after another gives.
+
+    commits: time of each, microseconds since 1970 -> its parts.
+    """
+    listed = [(part, at_us) for at_us, parts in commits.items() for part in parts]
+    columns = {
+        "part_id": pl.String,
+        "table_name": pl.String,
+        "path": pl.String,
+        "rows": pl.Int64,
+        "content_hash": pl.String,
+        "at_us": pl.Int64,
+    }
+    rows = [(part.part_id, part.table, str(part.path), part.rows, part.content_hash, at_us) for part, at_us in listed]
+    listing = pl.DataFrame(rows, schema=columns, orient="row").with_row_index("place")
+    connection.register("all_parts", listing.to_arrow())
+    connection.execute("INSERT INTO parts SELECT * EXCLUDE (place, at_us), make_timestamptz(at_us) FROM all_parts ORDER BY place")
+    connection.register(
+        "places",
+        listing.select(of_part="part_id", of_file=pl.col("path").str.split("/").list.last(), place="place", at_us="at_us").to_arrow(),
+    )
+    tables = {part.table for part, _ in listed}
+    create_late_tables(connection, tables)
+    for table in sorted(tables):
+        schema = TABLES[table]
+        paths = ", ".join(f"'{part.path}'" for part, _ in listed if part.table == table)
+        source = f"read_parquet([{paths}], filename = true, union_by_name = true)"
+        key = ", ".join(f'"{name}"' for name in schema.key)
+        if not schema.is_lake:
+            names = ", ".join(f'"{name}"' for name in schema.columns)
+            connection.execute(
+                f"""INSERT INTO {table} (part_id, {names}) SELECT of_part, {names} FROM (
+                        SELECT of_part, place, {names}, row_number() OVER (PARTITION BY {key} ORDER BY place) AS nth
+                        FROM ({_typed(table)} UNION ALL BY NAME FROM {source}) JOIN places ON of_file = parse_filename(filename))
+                    WHERE nth = 1 ORDER BY place"""
+            )
+        elif schema.unique_across_parts:
+            connection.execute(
+                f"""INSERT INTO shadowed SELECT '{table}', of_part, {key} FROM (
+                        SELECT of_part, {key}, row_number() OVER (PARTITION BY {key} ORDER BY at_us, of_part) AS nth
+                        FROM {source} JOIN places ON of_file = parse_filename(filename)) WHERE nth > 1"""
+            )
+    connection.unregister("all_parts")
+    connection.unregister("places")
+    for table in tables:
+        if TABLES[table].is_lake:
+            connection.execute(view_sql(connection, table))
+    hide_withdrawn(connection, [*tables, "withdrawn"])
 
 
 def shadow_repeats(connection: duckdb.DuckDBPyConnection, table: str, parts: Sequence[Part]) -> None:

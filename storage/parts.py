@@ -165,7 +165,7 @@ def write_part(root: Path, table: str, part: str, frame: pl.DataFrame | pl.LazyF
     digest = content_hash(rows, table)
     relative = Path("lake", table, f"{part}-{digest}.parquet")
     target = root / relative
-    if not target.exists():
+    if rows_on_disk(target) != rows.height:
         with disk_errors(f"writing {relative}", root):
             replace_atomically(
                 target, lambda temporary: rows.write_parquet(temporary, compression="zstd", row_group_size=_ROW_GROUP, statistics=True)

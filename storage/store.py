@@ -33,7 +33,7 @@ from storage.files import Busy, disk_errors, file_lock, replace_atomically, swee
 from storage.journal import Journal
 from storage.object_store.flow_lease import refuse_if_lost
 from storage.object_store.shared_log import SharedLog, open_log
-from storage.parts import DamagedPart, Part, find_written, part_id, read_part, rows_on_disk, write_part
+from storage.parts import DamagedPart, Part, check_part, find_written, part_id, read_part, rows_on_disk, write_part
 from storage.query_cancel import as_keyboard_interrupt, run_query
 from storage.tables import TABLES
 
@@ -116,7 +116,7 @@ class Store:
                 self._apply_missed(connection, shared)
                 fresh = duckdb_catalog.find_uncommitted(connection, parts)
                 is_done = not fresh or self._commit_fresh(connection, fresh, shared)
-            self._publish(connection)
+            self._publish_and_log(connection)
         self._drop_losers(parts)
 
     def journal(self, name: str) -> Journal:
@@ -155,7 +155,7 @@ class Store:
         if shared is not None and shared.read(shared.applied) is not None:
             with self._writing("taking over commits", self._lock_wait_s) as connection:
                 self._apply_missed(connection, shared)
-                self._publish(connection)
+                self._publish_and_log(connection)
 
     # ---- reading ------------------------------------------------------------------------------------------------------
 
@@ -165,8 +165,8 @@ class Store:
             reader = self._current_reader()
             try:
                 answer = run_query(reader, lambda: pl.from_arrow(reader.sql(sql, params=list(params)).to_arrow_table()))
-            except (duckdb.IOException, duckdb.InvalidInputException, duckdb.SerializationException):
-                self._refuse_damaged(reader)
+            except (duckdb.IOException, duckdb.InvalidInputException, duckdb.SerializationException) as error:
+                self._refuse_damaged(reader, error)
                 raise
         assert isinstance(answer, pl.DataFrame)
         return answer
@@ -176,34 +176,29 @@ class Store:
         self._repair_if_stale()
         return self._open_readable()
 
-    def rebuild_catalogue(self, earlier: Sequence[str] = ()) -> None:
+    def rebuild_catalogue(self) -> None:
         """Builds the catalogue anew from the log of commits and the parts, and replaces it and its read copy.
 
-        earlier: schema versions that the store has had, if the catalogue cannot say so.
+        The caller holds `catalog.lock`.
 
         Raises:
-            HeadraceError: another process holds the store for too long; the disk is full; a part in the log has no file.
+            HeadraceError: the disk is full; a part in the log has no file.
         """
+        commits = by_commit(self.log.parts())
+        for part in (part for parts in commits.values() for part in parts):
+            self._check_file(part)
         fresh = self.root / ".tmp-catalog.rebuilt"
-        with disk_errors("rebuilding the catalogue", self.root), file_lock(self.root / "catalog.lock", wait_s=self._lock_wait_s):
-            fresh.unlink(missing_ok=True)
-            if self._writable.exists() and not earlier:
-                with closing(duckdb_catalog.open_for_writing(self._writable, self.root)) as before, suppress(duckdb.Error):
-                    earlier = duckdb_catalog.versions(before)[:-1]
-            connection = duckdb_catalog.open_for_writing(fresh, self.root)
-            try:
-                duckdb_catalog.create_tables(connection, earlier)
-                for at_us, parts in by_commit(self.log.parts()):
-                    connection.execute("BEGIN")
-                    self._register(connection, parts, at_us)
-                    connection.execute("COMMIT")
+        fresh.unlink(missing_ok=True)
+        with disk_errors("rebuilding the catalogue", self.root):
+            with closing(duckdb_catalog.open_for_writing(fresh, self.root)) as connection:
+                duckdb_catalog.create_tables(connection, self.log.versions())
+                connection.execute("BEGIN")
+                duckdb_catalog.register_all(connection, commits)
+                connection.execute("COMMIT")
                 connection.execute("CHECKPOINT")
-            finally:
-                connection.close()
             self._flag_stale()
             self._writable.with_name("catalog.duckdb.wal").unlink(missing_ok=True)
             fresh.replace(self._writable)
-            self._readable.unlink(missing_ok=True)
             self._publish(duckdb_catalog.open_for_writing(self._writable, self.root))
 
     def content_hash(self) -> str:
@@ -259,33 +254,37 @@ class Store:
         if shared is not None and not shared.append(fresh, at_us):
             connection.execute("ROLLBACK")
             return False
-        self._log_commit(connection, fresh, at_us)
         connection.execute("COMMIT")
         if shared is not None:
             shared.mark_applied()
         return True
 
-    def _log_commit(self, connection: duckdb.DuckDBPyConnection, parts: Sequence[Part], at_us: int) -> None:
-        """Logs the commit at work; in a store of a version without a log, first all commits before it."""
-        if not self.log.path.exists():
-            for before_us, earlier in duckdb_catalog.list_commits(connection).items():
-                if before_us != at_us:
-                    self.log.add(before_us, earlier)
-        self.log.add(at_us, parts)
+    def _publish_and_log(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Publishes, then logs the commits that the log lacks: the last one, and any before it whose line a kill prevented."""
+        unlogged = duckdb_catalog.list_commits(connection, self.log.last_us())
+        self._publish(connection)
+        self.log.add(unlogged)
 
-    def _refuse_damaged(self, reader: duckdb.DuckDBPyConnection) -> None:
-        """Raises DamagedPart if a part of the lake has no readable file."""
-        for (path,) in reader.execute("SELECT path FROM parts ORDER BY part_id").fetchall():
-            if rows_on_disk(self.root / path) is None:
-                raise DamagedPart(self.root, Path(path), "is damaged" if (self.root / path).exists() else "is missing")
+    def _refuse_damaged(self, reader: duckdb.DuckDBPyConnection, error: duckdb.Error) -> None:
+        """Raises DamagedPart if a part of the lake cannot be read: one that the error names, else any."""
+        rows = reader.execute("SELECT part_id, table_name, path, rows, content_hash FROM parts ORDER BY part_id").fetchall()
+        parts = [Part(part, table, Path(path), count, digest) for part, table, path, count, digest in rows]
+        for part in parts:
+            if rows_on_disk(self.root / part.path) is None:
+                raise DamagedPart(self.root, part.path, "is damaged" if (self.root / part.path).exists() else "is missing")
+        for part in [part for part in parts if str(part.path) in str(error)] or [part for part in parts if TABLES[part.table].is_lake]:
+            check_part(self.root, part)
+
+    def _check_file(self, part: Part) -> None:
+        if not (self.root / part.path).exists():
+            raise HeadraceError(
+                f"part {part.part_id} has no file {self.root / part.path}; it was removed after it was written, write it again"
+            )
 
     def _register(self, connection: duckdb.DuckDBPyConnection, parts: Sequence[Part], at_us: int) -> None:
         by_table: dict[str, list[Part]] = {}
         for part in parts:
-            if not (self.root / part.path).exists():
-                raise HeadraceError(
-                    f"part {part.part_id} has no file {self.root / part.path}; it was removed after it was written, write it again"
-                )
+            self._check_file(part)
             by_table.setdefault(part.table, []).append(part)
         duckdb_catalog.create_late_tables(connection, by_table)
         for table, group in by_table.items():

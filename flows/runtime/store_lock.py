@@ -22,7 +22,7 @@ from flows.runtime.interrupts import as_keyboard_interrupt
 from flows.runtime.locks import Busy, lock, lock_soon
 from flows.runtime.notes.run_records import notes_folder
 from flows.runtime.notes.work_notes import note_work
-from flows.runtime.progress import log_progress
+from flows.runtime.progress import log_progress, report
 from storage.errors import HeadraceError
 from storage.execution import subtasks_run_by
 from storage.health.damage import look
@@ -60,7 +60,7 @@ def work_on_store(flow: str, config: Config) -> Iterator[None]:
 
 def _refuse_damaged(store: Store) -> None:
     """Raises HeadraceError if a file of the store is missing, cut or altered, as far as sizes and times tell."""
-    found = look(store)
+    found = look(store, report)
     if found:
         others = f" and {len(found) - 1:,} more" if len(found) > 1 else ""
         raise HeadraceError(
@@ -86,16 +86,18 @@ def _log_steps(flow: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def hold_store(flow: str, store: Path, *, wait: bool = False) -> Iterator[None]:
+def hold_store(flow: str, store: Path, *, wait: bool = False, pulls: bool = True) -> Iterator[None]:
     """Hold the store's lock for `flow`; of a store that machines share also its lease, with what they committed. Flows of one process
     share the lock.
+
+    pulls: whether to fetch what other machines committed; a damaged store, or one of another version, cannot be opened for that.
 
     Raises HeadraceError if another process or machine works on the store and `wait` is false, or the object store is out of reach.
     """
     path = notes_folder(store) / "flow.lock"
     with _mutex:
         if path not in _locks:
-            _locks[path] = _acquire(flow, path, wait)
+            _locks[path] = _acquire(flow, path, wait, pulls)
         _users[path] = _users.get(path, 0) + 1
     try:
         yield
@@ -107,7 +109,7 @@ def hold_store(flow: str, store: Path, *, wait: bool = False) -> Iterator[None]:
                 _locks.pop(path).close()
 
 
-def _acquire(flow: str, path: Path, wait: bool) -> contextlib.ExitStack:
+def _acquire(flow: str, path: Path, wait: bool, pulls: bool) -> contextlib.ExitStack:
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(lock_soon(path))
@@ -119,5 +121,6 @@ def _acquire(flow: str, path: Path, wait: bool) -> contextlib.ExitStack:
             stack.enter_context(lock(path))
         path.write_text(f"{flow} (process {os.getpid()} on {os.uname().nodename})\n")
         stack.enter_context(hold_lease(path.parent.parent, flow, wait=wait, say=print))
-        Store(path.parent.parent).pull()
+        if pulls:
+            Store(path.parent.parent).pull()
         return stack.pop_all()

@@ -1,8 +1,8 @@
 """The log of commits: which parts were committed together, when, and how their files looked then.
 
-One idea: the catalogue can be lost, because the log and the parts are enough to build it again. Each commit appends one line, synced to
-disk before the catalogue commits. So after a kill in between the log has a commit that the catalogue lacks; its parts are whole, and the
-resumed run commits the same ones.
+One idea: the catalogue can be lost, because the log and the parts are enough to build it again. The log follows the catalogue: a commit
+is logged once it is in the catalogue, and one whose line a kill prevented is logged by the next commit. So the catalogue never lacks what
+the log has, unless it was damaged or an older one was put back.
 Size and time of a file tell without reading it that it was cut or altered. A copied store has other times: its parts are read once, and
 then stamped.
 """
@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from storage.files import sync_dir
+from storage.files import replace_atomically
 from storage.parts import Part, part_of_path
+
+_TAIL_BYTES = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -37,9 +39,36 @@ class CommitLog:
         self._root = root
         self.path = root / "lake" / "_commits.jsonl"
 
-    def add(self, at_us: int, parts: Iterable[Part]) -> None:
-        """Appends a commit. at_us: its time, microseconds since 1970."""
-        self._append({"at_us": at_us, "parts": [[str(part.path), part.rows, *self._stamp(part.path)] for part in parts]})
+    def last_us(self) -> int:
+        """Time of the last logged commit, microseconds since 1970; -1 if none is logged."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(-min(_TAIL_BYTES, file.seek(0, os.SEEK_END)), os.SEEK_END)
+                tail = file.read().splitlines()
+        except FileNotFoundError:
+            return -1
+        last = next((entry["at_us"] for line in reversed(tail) if "at_us" in (entry := _parse(line))), None)
+        return max((entry["at_us"] for entry in self._entries() if "at_us" in entry), default=-1) if last is None else int(last)
+
+    def add(self, commits: Mapping[int, Sequence[Part]]) -> None:
+        """Appends commits: time of each, microseconds since 1970 -> its parts. The first lines of a log are written all or none."""
+        self._append(*({"at_us": at_us, "parts": [self._line(part) for part in parts]} for at_us, parts in commits.items()))
+
+    def rewrite(self, commits: Mapping[int, Sequence[Part]]) -> None:
+        """Replaces the log by these commits; schema versions stay."""
+        earlier = self.versions()
+        lines: list[dict[str, Any]] = [{"versions": earlier}] if earlier else []
+        lines += [{"at_us": at_us, "parts": [self._line(part) for part in parts]} for at_us, parts in commits.items()]
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        replace_atomically(self.path, lambda draft: draft.write_bytes(_bytes(lines)))
+
+    def note_versions(self, versions: Sequence[str]) -> None:
+        """Notes the schema versions that the store had before the present one."""
+        self._append({"versions": list(versions)})
+
+    def versions(self) -> list[str]:
+        """The schema versions that the store had before the present one."""
+        return next((list(entry["versions"]) for entry in reversed(list(self._entries())) if "versions" in entry), [])
 
     def forget(self, paths: Iterable[str]) -> None:
         """Takes parts out, by their paths relative to the store; a later commit may add them again."""
@@ -72,25 +101,23 @@ class CommitLog:
             lines = self.path.read_bytes().splitlines()
         except FileNotFoundError:
             return
-        for line in lines:
-            try:
-                entry = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(entry, dict):
-                yield entry
+        yield from filter(None, map(_parse, lines))
 
-    def _append(self, entry: dict[str, Any]) -> None:
+    def _line(self, part: Part) -> list[Any]:
+        return [str(part.path), part.rows, *self._stamp(part.path)]
+
+    def _append(self, *entries: dict[str, Any]) -> None:
+        if not entries:
+            return
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        is_new = not self.path.exists()
+        if not self.path.exists():
+            replace_atomically(self.path, lambda draft: draft.write_bytes(_bytes(entries)))
+            return
         with self.path.open("ab+") as file:
-            if file.tell() and os.pread(file.fileno(), 1, file.tell() - 1) != b"\n":
-                file.write(b"\n")
-            file.write(json.dumps(entry).encode() + b"\n")
+            is_torn = file.tell() and os.pread(file.fileno(), 1, file.tell() - 1) != b"\n"
+            file.write(b"\n" * bool(is_torn) + _bytes(entries))
             file.flush()
             os.fsync(file.fileno())
-        if is_new:
-            sync_dir(self.path.parent)
 
     def _stamp(self, path: Path) -> tuple[int, int]:
         try:
@@ -100,9 +127,22 @@ class CommitLog:
         return status.st_size, status.st_mtime_ns
 
 
-def by_commit(parts: Sequence[LoggedPart]) -> list[tuple[int, list[Part]]]:
-    """The parts of each commit, in the order of the commits."""
+def _parse(line: bytes) -> dict[str, Any]:
+    """The entry of a line; empty if it cannot be read."""
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return {}
+    return entry if isinstance(entry, dict) else {}
+
+
+def _bytes(entries: Iterable[dict[str, Any]]) -> bytes:
+    return b"".join(json.dumps(entry).encode() + b"\n" for entry in entries)
+
+
+def by_commit(parts: Sequence[LoggedPart]) -> dict[int, list[Part]]:
+    """Time of each commit -> its parts, in the order of the commits."""
     commits: dict[int, list[Part]] = {}
     for logged in parts:
         commits.setdefault(logged.at_us, []).append(logged.part)
-    return list(commits.items())
+    return commits

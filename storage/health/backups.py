@@ -3,7 +3,8 @@
 One idea: parts and models never change, so a backup copies only those that it lacks. It begins with the published catalogue, which is
 whole at any moment, and copies what that catalogue names: flows may go on meanwhile. Its manifest is written last, so a backup that was
 killed is no backup, and the next one goes on with what it has.
-A target is a folder, or any URL that fsspec knows (`s3://`, with the driver of that kind installed).
+A target is a folder, or any URL that fsspec knows (`s3://`, with the driver of that kind installed). In it, `lake/` has the parts by their
+names, `models/STAGE.HASH/` each model with the hash of its weights, and `backups/TIME/` the rest of one state.
 """
 
 from __future__ import annotations
@@ -11,26 +12,29 @@ from __future__ import annotations
 import datetime
 import json
 import shutil
+import sqlite3
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
-
-import fsspec
+from pathlib import Path, PurePosixPath
 
 from storage import duckdb_catalog
 from storage.errors import BadInput, HeadraceError
-from storage.health.damage import Progress
+from storage.execution import Progress
+from storage.health.damage import PRUNED, check, look
+from storage.object_store.url_files import UrlFiles
+from storage.parts import check_part, part_of_path
 from storage.store import Store
 
-_CATALOGUE = "catalog.duckdb"
+_CATALOGUE, _MANIFEST = "catalog.duckdb", "manifest.json"
+_LEDGER = "lake/_ledger/ledger.sqlite"
 _BACKUPS = "backups"
-"""Folder of a backup with a catalogue and a manifest for each time."""
 
 
 @dataclass(frozen=True)
 class Backup:
-    """One state of a store in a backup. name: its time, UTC. content_hash: of the store. copied: files that were copied for it; bytes."""
+    """One state of a store in a backup. name: its time, UTC. content_hash: of the store. copied: files that were copied for it."""
 
     name: str
     content_hash: str
@@ -39,140 +43,147 @@ class Backup:
     copied_bytes: int
 
 
-class Target:
-    """Where backups lie. Raises BadInput if no driver for the URL is installed."""
+class KeptFiles:
+    """The files of one state in a backup. names: their paths in a store -> where they lie in the backup."""
 
-    def __init__(self, where: str) -> None:
-        self.where = where
-        try:
-            self.files, root = fsspec.core.url_to_fs(where if "://" in where else str(Path(where).absolute()))
-        except (ImportError, ValueError) as error:
-            raise BadInput(f"{where}: {' '.join(str(error).split())}") from error
-        self.root = str(root).rstrip("/")
+    def __init__(self, target: UrlFiles, name: str) -> None:
+        content = target.read(f"{_BACKUPS}/{name}/{_MANIFEST}")
+        manifest = json.loads(content or b"{}")
+        self.name, self.content_hash = name, str(manifest.get("content_hash"))
+        self.names: dict[str, str] = manifest.get("files", {})
+        for each in self.names:
+            if PurePosixPath(each).is_absolute() or ".." in PurePosixPath(each).parts:
+                raise BadInput(f"{target.url}: the manifest of {name} names {each}, which is outside a store")
+        self._target = target
 
-    def path(self, name: str) -> str:
-        return f"{self.root}/{name}"
-
-    def size(self, name: str) -> int | None:
-        """Bytes of a file; None if it is not there."""
-        try:
-            return int(self.files.info(self.path(name))["size"])
-        except FileNotFoundError:
-            return None
-
-    def put(self, source: Path, name: str) -> None:
-        """Copies a file there, under another name first, so that a file is whole or absent."""
-        target, draft = self.path(name), self.path(f"{name}.draft")
-        self.files.makedirs(target.rpartition("/")[0], exist_ok=True)
-        self.files.put_file(str(source), draft)
-        self.files.mv(draft, target)
-
-    def get(self, name: str, target: Path) -> None:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        self.files.get_file(self.path(name), str(target))
-
-    def names(self, folder: str) -> list[str]:
-        """Names of the files in a folder, sorted; none if it is not there."""
-        try:
-            return sorted(str(path).rpartition("/")[2] for path in self.files.ls(self.path(folder), detail=False))
-        except FileNotFoundError:
-            return []
+    def fetch(self, name: str, path: Path) -> None:
+        self._target.fetch(self.names[name], path)
 
 
 def back_up(store: Store, where: str, *, at: datetime.datetime | None = None, progress: Progress = lambda *_: None) -> Backup:
-    """Backs up what is committed now, with the answers that journals hold. at: its name; None: now.
+    """Backs up what is committed now, with the answers that journals hold and the ledger. at: its name; None: now.
 
     Raises:
         BadInput: the store has no commit, or the URL cannot be used.
-        HeadraceError: a part or a model is missing, or the target cannot be written.
+        HeadraceError: the store is damaged, a model is missing, or the target cannot be written.
     """
     if not store.exists():
         raise BadInput(f"{store.root} has no commit yet, so there is nothing to back up")
-    target = Target(where)
+    if damaged := look(store, progress):
+        raise HeadraceError(f"{store.root} is damaged ({damaged[0]}), so it is not backed up; see `headrace store check`")
+    target = _open(where)
     name = (at or datetime.datetime.now(datetime.UTC)).strftime("%Y-%m-%dT%H%M%SZ")
+    place = f"{_BACKUPS}/{name}"
     with tempfile.TemporaryDirectory(prefix="headrace-backup-") as scratch:
+        journals = sorted((store.lake / "_journal").glob("*.jsonl"))  # first: an answer that is committed meanwhile is in the catalogue too
+        for journal in journals:
+            copied = Path(scratch) / journal.name
+            if journal.is_file():
+                shutil.copyfile(journal, copied)
+                target.send(copied, f"{place}/{journal.name}")
+        if (store.root / _LEDGER).exists():
+            _copy_ledger(store.root / _LEDGER, Path(scratch) / "ledger.sqlite")
+            target.send(Path(scratch) / "ledger.sqlite", f"{place}/ledger.sqlite")
         catalogue = Path(scratch) / _CATALOGUE
-        try:
-            shutil.copyfile(store.root / "catalog.read.duckdb", catalogue)
-            names, content_hash = _named_by(catalogue, store.root)
-            copied, copied_bytes = _copy(store.root, target, names, progress)
-            for journal in sorted((store.root / "lake").glob("_journal/*.jsonl")):
-                target.put(journal, f"{_BACKUPS}/{name}/{journal.name}")
-            target.put(catalogue, f"{_BACKUPS}/{name}/{_CATALOGUE}")
-            manifest = Path(scratch) / "manifest.json"
-            manifest.write_text(json.dumps({"content_hash": content_hash, "files": names}))
-            target.put(manifest, f"{_BACKUPS}/{name}/manifest.json")
-        except OSError as error:
-            raise HeadraceError(f"{where}: the backup was not finished ({error}); call it again, and it goes on") from error
-    return Backup(name, content_hash, len(names), copied, copied_bytes)
+        shutil.copyfile(store.root / "catalog.read.duckdb", catalogue)
+        names, content_hash = _named_by(catalogue, store.root)
+        count, size = _copy(store.root, target, names, progress)
+        target.send(catalogue, f"{place}/{_CATALOGUE}")
+        target.write(f"{place}/{_MANIFEST}", json.dumps({"content_hash": content_hash, "files": names}).encode())
+    return Backup(name, content_hash, len(names), count, size)
 
 
-def _named_by(catalogue: Path, root: Path) -> tuple[list[str], str]:
-    """Paths of the files that a catalogue names, relative to the store at `root`, and the content hash of the store."""
-    connection = duckdb_catalog.open_for_reading(catalogue, root)
-    try:
-        parts = [path for (path,) in connection.execute("SELECT path FROM parts ORDER BY path").fetchall()]
+def _open(where: str) -> UrlFiles:
+    return UrlFiles(where if "://" in where else str(Path(where).absolute()))
+
+
+def _copy_ledger(source: Path, target: Path) -> None:
+    """A copy of the ledger as it is at one moment, while others write it."""
+    with closing(sqlite3.connect(source)) as ledger, closing(sqlite3.connect(target)) as copied:
+        ledger.backup(copied)
+
+
+def _named_by(catalogue: Path, root: Path) -> tuple[dict[str, str], str]:
+    """The files that a catalogue names: path in the store at `root` -> name in a backup; and the content hash of the store.
+
+    Raises:
+        HeadraceError: a model is missing that was not pruned.
+    """
+    with closing(duckdb_catalog.open_for_reading(catalogue, root)) as connection:
+        names = {path: path for (path,) in connection.execute("SELECT path FROM parts ORDER BY path").fetchall()}
         digest = duckdb_catalog.content_hash(connection)
-        models = [
-            path for (path,) in connection.execute("SELECT path FROM policies WHERE NOT contains(path, ':') ORDER BY path").fetchall()
-        ]
-    finally:
-        connection.close()
-    stages = [root / Path(path).parent for path in models]
-    files = [file for stage in stages for file in sorted(stage.rglob("*")) if file.is_file() and "checkpoints" not in file.parts]
-    return [*parts, *(str(file.relative_to(root)) for file in files)], digest
+        own = "SELECT path, weights_hash FROM policies WHERE NOT contains(path, ':') ORDER BY path"
+        models = connection.execute(own).fetchall()
+    for path, weights in models:
+        stage = (root / path).parent
+        if not (root / path).is_dir() and not (stage / PRUNED).exists():
+            raise HeadraceError(f"{root / path} is missing, so the store is not backed up; see `headrace store check`")
+        for file in sorted(stage.rglob("*")):
+            inside = file.relative_to(stage)
+            if file.is_file() and inside.parts[0] != "checkpoints":
+                names[str(file.relative_to(root))] = f"models/{stage.name}.{weights[:16]}/{inside}"
+    return names, digest
 
 
-def _copy(root: Path, target: Target, names: Iterable[str], progress: Progress) -> tuple[int, int]:
+def _copy(root: Path, target: UrlFiles, names: Mapping[str, str], progress: Progress) -> tuple[int, int]:
     """Copies the files that the target lacks; how many, and their bytes."""
-    names, copied, copied_bytes = list(names), 0, 0
-    for number, name in enumerate(names, 1):
+    there = target.sizes("lake") | target.sizes("models")
+    copied = copied_bytes = 0
+    for number, (name, kept_as) in enumerate(names.items(), 1):
         progress("files", number, len(names))
         size = (root / name).stat().st_size
-        if target.size(name) != size:
-            target.put(root / name, name)
+        if there.get(kept_as) != size:
+            if kept_as in there and name.startswith("lake/"):  # of two sizes, one is wrong
+                check_part(root, part_of_path(Path(name), 0))
+            target.send(root / name, kept_as)
             copied, copied_bytes = copied + 1, copied_bytes + size
     return copied, copied_bytes
 
 
 def backups(where: str) -> list[str]:
     """Names of the finished backups, oldest first. Raises BadInput: the URL cannot be used."""
-    target = Target(where)
-    return [name for name in target.names(_BACKUPS) if target.size(f"{_BACKUPS}/{name}/manifest.json") is not None]
+    found = [PurePosixPath(name) for name in _open(where).names(_BACKUPS)]
+    return [name.parent.name for name in found if name.name == _MANIFEST]
+
+
+def newest_files(where: str) -> KeptFiles:
+    """The files of the newest backup. Raises BadInput: there is none, or the URL cannot be used."""
+    return _files(where, None)
+
+
+def _files(where: str, name: str | None) -> KeptFiles:
+    known = backups(where)
+    if not known or (name is not None and name not in known):
+        raise BadInput(f"{where} has no backup{f' {name}' if name else ''}; it has {', '.join(known) or 'none'}")
+    return KeptFiles(_open(where), name or known[-1])
 
 
 def restore(where: str, root: Path, *, name: str | None = None, progress: Progress = lambda *_: None) -> Backup:
-    """Restores a backup into a new store at `root`. name: of the backup; None: the newest.
+    """Restores a backup into a new store at `root`, and reads all of it. name: of the backup; None: the newest.
 
     A restore that was killed leaves no catalogue, and can be called again.
 
     Raises:
         BadInput: there is no such backup, or there is a store already.
-        HeadraceError: what was restored is not what was backed up.
+        HeadraceError: what was restored is damaged, or is not what was backed up.
     """
-    target, known = Target(where), backups(where)
-    if not known or (name is not None and name not in known):
-        raise BadInput(f"{where} has no backup{f' {name}' if name else ''}; it has {', '.join(known) or 'none'}")
-    if any(root.glob("catalog.*")):
+    kept, target = _files(where, name), _open(where)
+    if any(root.glob("catalog.*duckdb")):
         raise BadInput(f"{root} is a store already; name a new folder")
-    name = name or known[-1]
-    root.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="headrace-restore-") as scratch:
-        target.get(f"{_BACKUPS}/{name}/manifest.json", Path(scratch) / "manifest.json")
-        manifest = json.loads((Path(scratch) / "manifest.json").read_text())
-    copied = 0
-    for number, file in enumerate(manifest["files"], 1):
-        progress("files", number, len(manifest["files"]))
-        if target.size(file) != (size := (root / file).stat().st_size if (root / file).exists() else -1):
-            target.get(file, root / file)
-            size = (root / file).stat().st_size
-        copied += size
-    for file in target.names(f"{_BACKUPS}/{name}"):
+    size = 0
+    for number, file in enumerate(kept.names, 1):
+        progress("files", number, len(kept.names))
+        kept.fetch(file, root / file)
+        size += (root / file).stat().st_size
+    place = f"{_BACKUPS}/{kept.name}"
+    for file in target.names(place):
         if file.endswith(".jsonl"):
-            target.get(f"{_BACKUPS}/{name}/{file}", root / "lake" / "_journal" / file)
-    target.get(f"{_BACKUPS}/{name}/{_CATALOGUE}", root / ".tmp-catalog.restored")
-    (root / ".tmp-catalog.restored").replace(root / _CATALOGUE)
-    store = Store(root)
-    if store.content_hash() != manifest["content_hash"]:
-        raise HeadraceError(f"{root} has another content than its backup {name}; `headrace store check --store {root}` says what differs")
-    return Backup(name, manifest["content_hash"], len(manifest["files"]), len(manifest["files"]), copied)
+            target.fetch(file, root / "lake" / "_journal" / PurePosixPath(file).name)
+        elif file.endswith(".sqlite"):
+            target.fetch(file, root / _LEDGER)
+    target.fetch_whole(f"{place}/{_CATALOGUE}", root / _CATALOGUE)
+    if damaged := check(root, progress):
+        raise HeadraceError(f"{root} was restored, but is damaged: {damaged[0]}{f' and {len(damaged) - 1:,} more' * (len(damaged) > 1)}")
+    if Store(root).content_hash() != kept.content_hash:
+        raise HeadraceError(f"{root} has another content than its backup {kept.name} says")
+    return Backup(kept.name, kept.content_hash, len(kept.names), len(kept.names), size)

@@ -9,7 +9,10 @@ It changes nothing, except that `look` stamps files that it had to read (`storag
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -19,12 +22,13 @@ import duckdb
 from storage import duckdb_catalog
 from storage.commits.commit_log import CommitLog, LoggedPart
 from storage.errors import BadInput, HeadraceError
+from storage.execution import Progress
+from storage.files import file_lock
 from storage.health.weights import weights_hash
 from storage.parts import DamagedPart, Part, check_part, rows_on_disk
-from storage.store import Journal, Store
+from storage.store import LOCK_WAIT_S, Journal, Store
 
-Progress = Callable[[str, int, int], None]
-"""Called with what is read, the count so far, and the total."""
+_STAMPED_AT_ONCE = 100
 Kind = Literal["part", "catalogue", "model", "journal", "work", "note"]
 
 
@@ -40,21 +44,30 @@ class Damage:
         return f"{self.path} {self.problem}"
 
 
-def look(store: Store) -> list[Damage]:
-    """What is damaged, as far as names, sizes and times of files tell; a file with another time is read."""
+def look(store: Store, progress: Progress = lambda *_: None) -> list[Damage]:
+    """What is damaged, as far as names, sizes and times of files tell; a file with another time is read, once."""
     found, seen_well = list[Damage](), list[str]()
     logged = store.log.parts() if store.log.path.exists() else _committed(store)
-    if len(logged) > 1 and store.query("SELECT 1 FROM parts LIMIT 1").is_empty():
-        return [Damage("catalogue", Path("catalog.duckdb"), "is missing or empty, but the log of commits is not")]
-    for one in logged:
+    if store.query("SELECT count(*) FROM parts").item() < len(logged):
+        return _lacking(store, logged)
+    for number, one in enumerate(logged, 1):
         problem = _look_at_part(store, one)
         if problem:
             found.append(Damage("part", one.part.path, problem))
         elif problem is None:
             seen_well.append(str(one.part.path))
-    if seen_well:
-        store.log.stamp(seen_well)
+            progress("reading parts with another time", number, len(logged))
+        if seen_well and (len(seen_well) == _STAMPED_AT_ONCE or number == len(logged)):
+            store.log.stamp(seen_well)
+            seen_well.clear()
     return found
+
+
+def _lacking(store: Store, logged: Sequence[LoggedPart]) -> list[Damage]:
+    """The catalogue, if it lacks commits that the log has."""
+    lacking = {one.part.part_id for one in logged} - set(store.query("SELECT part_id FROM parts")["part_id"])
+    name = Path("catalog.duckdb")
+    return [Damage("catalogue", name, f"lacks {len(lacking):,} logged parts, {min(lacking)} among them")] if lacking else []
 
 
 def _look_at_part(store: Store, logged: LoggedPart) -> str | None:
@@ -75,14 +88,19 @@ def _look_at_part(store: Store, logged: LoggedPart) -> str | None:
     return None
 
 
+def check_is_store(root: Path) -> None:
+    """Raises BadInput: the folder has nothing of a store."""
+    if not (root / "lake").is_dir() and not any(root.glob("catalog.*duckdb")):
+        raise BadInput(f"{root} is no store: it has neither a catalogue nor a lake; name one with --store")
+
+
 def check(root: Path, progress: Progress = lambda *_: None) -> list[Damage]:
     """Reads the whole store at `root`; everything in it that is not what it should be, catalogue first.
 
     Raises:
         BadInput: there is no store.
     """
-    if not (root / "lake").is_dir() and not any(root.glob("catalog.*")):
-        raise BadInput(f"{root} is no store: it has neither a catalogue nor a lake; name one with --store")
+    check_is_store(root)
     found = check_catalogue(root)
     if not found:
         found += _check_log(Store(root))
@@ -106,35 +124,55 @@ def check_parts(root: Path, parts: Sequence[LoggedPart], progress: Progress) -> 
 
 
 def check_catalogue(root: Path) -> list[Damage]:
-    """Whether both files of the catalogue can be opened, and have the same parts unless a commit was cut off."""
+    """Whether both files of the catalogue can be read, every table of them. A missing read copy is made by whoever opens the store.
+
+    Copies are read, so that commits go on meanwhile.
+    """
     found = []
-    for name in ("catalog.duckdb", "catalog.read.duckdb"):
-        path = root / name
-        try:
-            if not path.exists():
-                if any((root / "lake").glob("[!_]*/*.parquet")):
-                    found.append(Damage("catalogue", Path(name), "is missing"))
-                continue
-            connection = duckdb_catalog.open_for_reading(path, root)
-            try:
-                for table in duckdb_catalog.catalogue_tables(connection):
-                    connection.execute(f"SELECT count(COLUMNS(*)) FROM {table}").fetchall()
-            finally:
-                connection.close()
-        except (BadInput, duckdb.Error, OSError) as error:
-            found.append(
-                Damage("catalogue", Path(name), f"cannot be read: {str(error).partition('; `headrace')[0].splitlines()[0][-160:]}")
-            )
+    with tempfile.TemporaryDirectory(prefix="headrace-check-") as scratch:
+        with file_lock(root / "catalog.lock", wait_s=LOCK_WAIT_S):
+            copies = {name: _copy(root / name, Path(scratch) / name) for name in CATALOGUE}
+        for name, copied in copies.items():
+            problem = _problem_of_catalogue(copied, root) if copied is not None else "is missing" if name == CATALOGUE[0] else ""
+            if problem and (copied is not None or any((root / "lake").glob("[!_]*/*.parquet"))):
+                found.append(Damage("catalogue", Path(name), problem))
     return found
 
 
+def _copy(source: Path, target: Path) -> Path | None:
+    """A copy of a file of the catalogue and its write-ahead log; None: it is not there."""
+    if not source.is_file():
+        return None
+    for suffix in ("", ".wal"):
+        if (path := source.with_name(source.name + suffix)).is_file():
+            shutil.copyfile(path, target.with_name(target.name + suffix))
+    return target
+
+
+def _problem_of_catalogue(path: Path, root: Path) -> str:
+    try:
+        if path.with_name(f"{path.name}.wal").exists():  # of a commit that was killed
+            duckdb_catalog.open_for_writing(path, root).close()
+        with closing(duckdb_catalog.open_for_reading(path, root)) as connection:
+            for table in duckdb_catalog.catalogue_tables(connection):
+                connection.execute(f"SELECT count(COLUMNS(*)) FROM {table}").fetchall()
+    except (BadInput, duckdb.Error, OSError) as error:
+        reason = str(error).partition(": ")[2].partition("; `headrace")[0] or str(error)
+        return f"cannot be read: {reason.splitlines()[0][:160]}"
+    return ""
+
+
 def _check_log(store: Store) -> list[Damage]:
-    """Whether the log has every committed part; a store of a version without a log has none."""
+    """Whether log and catalogue have the same parts, but for the last commit; a store of an older version has no log."""
     if not store.log.path.exists():
         return []
-    lacking = set(store.query("SELECT part_id FROM parts")["part_id"]) - {one.part.part_id for one in store.log.parts()}
+    logged = store.log.parts()
+    last_us = store.log.last_us()
+    earlier = store.query("SELECT part_id FROM parts WHERE epoch_us(committed_at) <= ?", [last_us])["part_id"]
+    lacking = set(earlier) - {one.part.part_id for one in logged}
     name = store.log.path.relative_to(store.root)
-    return [Damage("catalogue", name, f"lacks {len(lacking):,} committed parts, {min(lacking)} among them")] if lacking else []
+    found = [Damage("catalogue", name, f"lacks {len(lacking):,} committed parts, {min(lacking)} among them")] if lacking else []
+    return found or _lacking(store, logged)
 
 
 def _committed(store: Store) -> list[LoggedPart]:
@@ -162,6 +200,7 @@ def check_models(store: Store, progress: Progress) -> Iterator[Damage]:
             yield Damage("model", Path(path), problem)
 
 
+CATALOGUE = ("catalog.duckdb", "catalog.read.duckdb")
 PRUNED = "pruned.json"
 """File of a stage's folder whose model `headrace store prune` removed."""
 

@@ -38,7 +38,7 @@ def find_prunable(store: Store, *, older_than_s: float = 7 * _DAY_S, keep_bytes:
     older_than_s: least age of models and of what a repair set aside; left-overs of killed runs are a day old or more.
     keep_bytes: most bytes that models may have together; the oldest beyond it go whatever their age. None: no limit.
     """
-    found = [*_left_overs(store.root), *_uncommitted(store)]
+    found = [*_left_overs(store, older_than_s), *_uncommitted(store)]
     models = _unpromoted(store)
     total = sum(size_of(path) for path in store.root.glob("models/*/model"))
     for one in models:
@@ -66,32 +66,36 @@ def _write_note(one: Prunable, draft: Path) -> None:
     draft.write_text(json.dumps({"pruned": int(time.time()), "bytes": one.size_bytes}))
 
 
-def _left_overs(root: Path) -> list[Prunable]:
+def _left_overs(store: Store, older_than_s: float) -> list[Prunable]:
     """Intermediate rows, checkpoints of finished stages, folders of stages that were never finished, and temporary files."""
+    root, of_policies = store.root, {Path(path).parent.name for path in store.query("SELECT path FROM policies")["path"]}
     found = [_prunable(path, "intermediate rows of a killed run") for path in root.glob("lake/_work/*")]
+    found += [_prunable(path, "a temporary file") for path in root.rglob(".tmp-*")]
+    unfinished = []
     for stage in root.glob("models/*/"):
-        is_done = (stage / "result.json").exists()
+        is_done = (stage / "result.json").exists() or stage.name in of_policies
         if is_done and (stage / "checkpoints").is_dir():
             found.append(_prunable(stage / "checkpoints", "checkpoints of a finished stage"))
-        elif not is_done:
-            found.append(_prunable(stage, "a stage that was not finished"))
-    found += [_prunable(path, "a temporary file") for path in root.rglob(".tmp-*")]
-    return [one for one in found if one.age_s >= _DAY_S]
+        elif not is_done and not (stage / "job.json").exists():  # a job may go on in its cluster
+            unfinished.append(_prunable(stage, "a stage that was not finished"))
+    least_s = max(older_than_s, _DAY_S)
+    return [*(one for one in found if one.age_s >= _DAY_S), *(one for one in unfinished if one.age_s >= least_s)]
 
 
 def _uncommitted(store: Store) -> list[Prunable]:
     """Parts on disk that no commit has."""
-    committed = set(store.query("SELECT path FROM parts")["path"])
+    committed = set(store.query("SELECT path FROM parts")["path"]) | {str(one.part.path) for one in store.log.parts()}
     files = (path for path in (store.root / "lake").glob("[!_]*/[!.]*.parquet") if str(path.relative_to(store.root)) not in committed)
     return [one for one in (_prunable(path, "a part that was never committed") for path in files) if one.age_s >= _DAY_S]
 
 
 def _unpromoted(store: Store) -> list[Prunable]:
-    """Models of policies that were never promoted and that no later stage goes on from, finished or not, oldest first."""
+    """Models of policies that were never promoted, are not the latest, and from which no stage goes on, finished or not; oldest first."""
     rows = store.query(
         """SELECT p.path FROM policies p WHERE NOT contains(p.path, ':')
            AND p.policy_id NOT IN (SELECT policy_id FROM promotions WHERE passed)
-           AND p.policy_id NOT IN (SELECT input_policy_id FROM stages WHERE input_policy_id IS NOT NULL)"""
+           AND p.policy_id NOT IN (SELECT input_policy_id FROM stages WHERE input_policy_id IS NOT NULL)
+           AND p.policy_id NOT IN (SELECT policy_id FROM policies JOIN parts USING (part_id) ORDER BY committed_at DESC LIMIT 1)"""
     )
     begun = _begun_from(store.root)
     folders = [store.root / path for path in rows["path"]]

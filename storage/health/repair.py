@@ -1,26 +1,34 @@
 """Repairs a store: sets damaged files aside, forgets the commits that they belong to, and builds the catalogue again.
 
-One idea: a part's id is made from its inputs, so what is forgotten is made again by the same commands, with the same content. Whatever was
-committed together is forgotten together, because a step looks at one of its parts to see whether it is done; parts of such a commit that
-are whole stay on disk and are taken again. Later commits stay: they hold for the content that will be made again.
-With a backup nothing is forgotten that the backup has.
+One idea: a part's id is made from its inputs, so what is forgotten is made again by the same commands, with the same content. All parts of
+one commit are forgotten together, because a step looks at one of them to see whether it is done; those that are whole stay on disk and
+are taken again. Later commits stay: they hold for the content that will be made again.
+Nothing is forgotten that a backup has, or whose rows the catalogue has.
 """
 
 from __future__ import annotations
 
 import datetime
 import shutil
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+import duckdb
+
 from storage import duckdb_catalog
 from storage.commits.commit_log import CommitLog, by_commit
-from storage.errors import BadInput
-from storage.files import sync_dir
-from storage.health.damage import Damage, Progress, check, check_models, check_parts
-from storage.parts import DamagedPart, Part, check_part, part_of_path, rows_on_disk
-from storage.store import Store
+from storage.errors import BadInput, HeadraceError
+from storage.execution import Progress
+from storage.files import file_lock, replace_atomically, sync_dir
+from storage.health.backups import KeptFiles, newest_files
+from storage.health.damage import Damage, check, check_is_store, check_models, check_parts
+from storage.health.weights import weights_hash
+from storage.parts import DamagedPart, Part, check_part, content_hash, part_of_path, rows_on_disk
+from storage.store import LOCK_WAIT_S, Store
+from storage.tables import TABLES
 
 ASIDE = "damaged"
 """Folder of a store with what a repair set aside."""
@@ -36,7 +44,8 @@ _MADE_BY = {
     "headrace evaluate": ["evaluations"],
 }
 """Command -> tables whose rows it makes again; `headrace run` calls all but the third."""
-_BY_PEOPLE = ("by_hand", "withdrawals", "withdrawn")
+_BY_PEOPLE = ("by_hand",)
+_TOMBSTONES = ("withdrawals", "withdrawn")
 _PAID = ("answers",)
 
 
@@ -44,7 +53,7 @@ _PAID = ("answers",)
 class Repaired:
     """What a repair did.
 
-    damages: what was damaged. aside: folder of the damaged files, if any. restored: paths that came from the backup.
+    damages: what was damaged. aside: folder of the damaged files, if any. restored: paths that came from the catalogue or the backup.
     forgotten: table -> forgotten parts. commands: what makes them again. notes: what no command makes again.
     """
 
@@ -56,45 +65,155 @@ class Repaired:
     notes: tuple[str, ...]
 
 
-def repair(
-    root: Path, *, backup: Path | None = None, progress: Progress = lambda *_: None, at: datetime.datetime | None = None
-) -> Repaired:
+def repair(root: Path, *, backup: str | None = None, progress: Progress = lambda *_: None, at: datetime.datetime | None = None) -> Repaired:
     """Repairs the store at `root`, of which no flow may be at work. Killed anywhere, it can be called again.
 
-    backup: folder of `headrace store backup`, to take whole files from.
+    backup: folder or URL of `headrace store backup`, to take whole files from.
     at: for the name of the folder of what is set aside; None: now.
 
     Raises:
-        BadInput: there is no store, or the backup is none.
+        BadInput: there is no store, the backup is none, or tombstones of a withdrawal are lost.
     """
-    if backup is not None and not (backup / "lake").is_dir():
-        raise BadInput(f"{backup} is no backup of a store: it has no folder lake")
-    damages = check(root, progress)
+    check_is_store(root)
+    kept = None if backup is None else newest_files(backup)
     aside = root / ASIDE / (at or datetime.datetime.now(datetime.UTC)).strftime("%Y-%m-%dT%H%M%SZ")
-    log = CommitLog(root)
-    if is_lost := _mend_catalogue(root, log, damages, aside):
-        damages += [one for one in check_parts(root, log.parts(), progress) if one not in damages]
-    restored, forgotten = list[Path](), list[Part]()
+    damages = check(root, progress)
+    with file_lock(root / "catalog.lock", wait_s=LOCK_WAIT_S):
+        return _Repair(root, aside, damages, kept).run(progress)
 
-    def mend(found: Sequence[Damage], is_lost: bool) -> None:
-        """Restores or sets aside each of these, forgets what is lost, and builds the catalogue again if need be."""
-        restored.extend(one.path for one in found if backup is not None and _restore(root, backup, one, aside))
-        lost = [one for one in found if one.path not in restored]
+
+class _Repair:
+    """A repair under `catalog.lock`. kept: the newest backup, to take files from."""
+
+    def __init__(self, root: Path, aside: Path, damages: Sequence[Damage], kept: KeptFiles | None) -> None:
+        self.root, self.aside, self.kept, self.log = root, aside, kept, CommitLog(root)
+        self.damages = list(damages)
+        self.restored: list[Path] = []
+        self.forgotten: list[Part] = []
+
+    def run(self, progress: Progress) -> Repaired:
+        is_lost = self._mend_catalogue()
+        if is_lost:
+            self._add(check_parts(self.root, self.log.parts(), progress))
+        self._mend([one for one in self.damages if one.kind not in ("catalogue", "model")], rebuilds=is_lost)
+        if is_lost:
+            self._add(check_models(Store(self.root), progress))
+        self._mend([one for one in self.damages if one.kind == "model"], rebuilds=False)
+        tables = {part.table for part in self.forgotten}
+        counts = {table: sum(part.table == table for part in self.forgotten) for table in sorted(tables)}
+        commands = tuple(command for command, made in _MADE_BY.items() if tables & set(made))
+        aside = self.aside if self.aside.exists() else None
+        return Repaired(tuple(self.damages), aside, tuple(self.restored), counts, commands, _notes(tables))
+
+    def _add(self, found: Iterable[Damage]) -> None:
+        self.damages += [one for one in found if one not in self.damages]
+
+    def _mend(self, found: Sequence[Damage], *, rebuilds: bool) -> None:
+        """Restores each of these or sets it aside, forgets the commits of what is lost, and builds the catalogue again if need be."""
+        lost = [one for one in found if not self._restore(one)]
+        commits = self._commits_of(lost)
+        tombstones = [part for part in commits if part.table in _TOMBSTONES]
+        if tombstones:
+            raise BadInput(
+                f"{self.root / tombstones[0].path} is lost with tombstones of a withdrawal, and without them the rows would come back: "
+                "give --backup"
+            )
         for one in lost:
-            _set_aside(root, one, aside)
-        gone = _forget(root, log, lost)
-        forgotten.extend(gone)
-        if gone or is_lost:
-            Store(root).rebuild_catalogue()
+            _set_aside(self.root, one, self.aside)
+        if commits:
+            self.log.forget(str(part.path) for part in commits)
+            self.forgotten += commits
+        if commits or rebuilds:
+            Store(self.root).rebuild_catalogue()
 
-    mend([one for one in damages if one.kind not in ("catalogue", "model")], is_lost)
-    if is_lost:
-        damages += [one for one in check_models(Store(root), progress) if one not in damages]
-    mend([one for one in damages if one.kind == "model"], False)
-    tables = {part.table for part in forgotten}
-    counts = {table: sum(part.table == table for part in forgotten) for table in sorted(tables)}
-    commands = tuple(command for command, made in _MADE_BY.items() if tables & set(made))
-    return Repaired(tuple(damages), aside if aside.exists() else None, tuple(restored), counts, commands, _notes(tables))
+    def _mend_catalogue(self) -> bool:
+        """Sets damaged files of the catalogue aside, and lets a whole one replace the other; writes the log if it is lost. Whether the
+        catalogue must be built again."""
+        broken = {one.path.name: one for one in self.damages if one.kind == "catalogue"}
+        if not broken:
+            return False
+        writable, readable = self.root / "catalog.duckdb", self.root / "catalog.read.duckdb"
+        is_whole = {path.name: path.is_file() and path.name not in broken for path in (writable, readable)}
+        commits = next((_list_commits(path, self.root) for path in (writable, readable) if is_whole[path.name]), None)
+        if self.log.path.name in broken or not self.log.path.exists():
+            if self.log.path.exists():
+                _move(self.root, self.log.path.relative_to(self.root), self.aside)
+            self.log.rewrite(commits if commits is not None else _on_disk(self.root))
+        for name in broken.keys() - {self.log.path.name}:
+            _move(self.root, Path(name), self.aside)
+            _move(self.root, Path(f"{name}.wal"), self.aside)
+        return "catalog.duckdb" in broken or "catalog.read.duckdb" in broken
+
+    def _commits_of(self, lost: Sequence[Damage]) -> list[Part]:
+        """The parts of every commit that has a lost part, or the policy of a lost model."""
+        paths = {one.path for one in lost if one.kind == "part"}
+        models = {str(one.path) for one in lost if one.kind == "model"}
+        if models:
+            rows = Store(self.root).query(
+                "SELECT parts.path FROM policies p JOIN parts USING (part_id) WHERE p.path IN (SELECT unnest(?))", [sorted(models)]
+            )
+            paths |= {Path(path) for path in rows["path"]}
+        commits = by_commit(self.log.parts()).values() if paths else ()
+        return [part for parts in commits if any(part.path in paths for part in parts) for part in parts]
+
+    def _restore(self, damage: Damage) -> bool:
+        """Writes a damaged part of a catalogue table again from the catalogue's rows, or takes a part or a model from the backup."""
+        if damage.kind == "part" and (_write_again(self.root, damage.path) or self._take(str(damage.path), damage)):
+            self.restored.append(damage.path)
+            return True
+        if damage.kind == "model":
+            files = [] if self.kept is None else [name for name in self.kept.names if Path(name).is_relative_to(damage.path.parent)]
+            if files and self._take_model(damage, files):
+                self.restored.append(damage.path)
+                return True
+        return False
+
+    def _take(self, name: str, damage: Damage) -> bool:
+        """Takes a part from the backup, if it is whole there."""
+        if self.kept is None or name not in self.kept.names:
+            return False
+        with tempfile.TemporaryDirectory(prefix="headrace-repair-") as scratch:
+            fetched = Path(scratch) / name
+            self.kept.fetch(name, fetched)
+            try:
+                check_part(Path(scratch), part_of_path(Path(name), 0))
+            except DamagedPart:
+                return False
+            _set_aside(self.root, damage, self.aside)
+            replace_atomically(self.root / name, lambda draft: shutil.copyfile(fetched, draft))
+        return True
+
+    def _take_model(self, damage: Damage, files: Sequence[str]) -> bool:
+        """Takes the folder of a stage from the backup, if its weights are those of the policy's row."""
+        assert self.kept is not None
+        expected = Store(self.root).query("SELECT weights_hash FROM policies WHERE path = ?", [str(damage.path)]).item()
+        draft = self.root / "models" / f".tmp-{damage.path.parent.name}"
+        shutil.rmtree(draft, ignore_errors=True)
+        for name in files:
+            self.kept.fetch(name, draft / Path(name).relative_to(damage.path.parent))
+        if weights_hash(draft / damage.path.name) != expected:
+            shutil.rmtree(draft)
+            return False
+        _set_aside(self.root, damage, self.aside)
+        draft.rename(self.root / damage.path.parent)
+        sync_dir(self.root / "models")
+        return True
+
+
+def _write_again(root: Path, path: Path) -> bool:
+    """Writes a part of a catalogue table from the rows that the catalogue has of it; False: it has not all of them."""
+    part = part_of_path(path, 0)
+    if TABLES[part.table].is_lake:
+        return False
+    columns = ", ".join(f'"{name}"' for name in TABLES[part.table].columns)
+    try:
+        rows = Store(root).query(f"SELECT {columns} FROM {part.table} WHERE part_id = ?", [part.part_id])
+    except (HeadraceError, duckdb.Error):
+        return False
+    if content_hash(rows, part.table) != part.content_hash:
+        return False
+    replace_atomically(root / path, lambda draft: rows.write_parquet(draft, compression="zstd", statistics=True))
+    return True
 
 
 def _notes(tables: set[str]) -> tuple[str, ...]:
@@ -105,83 +224,19 @@ def _notes(tables: set[str]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-# ---- the catalogue -----------------------------------------------------------------------------------------------------
+def _list_commits(path: Path, root: Path) -> dict[int, list[Part]]:
+    with closing(duckdb_catalog.open_for_reading(path, root)) as connection:
+        return duckdb_catalog.list_commits(connection)
 
 
-def _mend_catalogue(root: Path, log: CommitLog, damages: Sequence[Damage], aside: Path) -> bool:
-    """Sets damaged files of the catalogue aside, and lets a whole one replace the other; writes the log if it is lost. Whether no file of
-    the catalogue is whole."""
-    broken = {one.path.name for one in damages if one.kind == "catalogue"} - {log.path.name}
-    for name in broken:
-        _move(root, Path(name), aside)
-        (root / f"{name}.wal").unlink(missing_ok=True)
-    if broken == {"catalog.duckdb"} and not (root / "catalog.stale").exists():
-        shutil.copyfile(root / "catalog.read.duckdb", root / "catalog.duckdb")
-    elif "catalog.duckdb" in broken:
-        (root / "catalog.read.duckdb").unlink(missing_ok=True)
-    if any(root / one.path == log.path for one in damages):
-        _move(root, log.path.relative_to(root), aside)
-    if damages and not log.path.exists():
-        _log_what_lies_there(root, log)
-    return bool(damages) and not (root / "catalog.duckdb").exists()
-
-
-def _log_what_lies_there(root: Path, log: CommitLog) -> None:
-    """Logs the parts of the catalogue; without one, every whole part on disk in the order of their times."""
-    if (root / "catalog.duckdb").exists():
-        connection = duckdb_catalog.open_for_reading(root / "catalog.duckdb", root)
-        commits = duckdb_catalog.list_commits(connection)
-        connection.close()
-    else:
-        commits = {}
-        for path in sorted((root / "lake").glob("[!_]*/*.parquet"), key=lambda file: (file.stat().st_mtime_ns, file.name)):
-            count = rows_on_disk(path)
-            if count is not None:
-                part = part_of_path(path.relative_to(root), count)
-                commits.setdefault(path.stat().st_mtime_ns // 1_000, []).append(part)
-    for at_us, parts in commits.items():
-        log.add(at_us, parts)
-
-
-# ---- parts and models --------------------------------------------------------------------------------------------------
-
-
-def _forget(root: Path, log: CommitLog, lost: Sequence[Damage]) -> list[Part]:
-    """Takes every commit that has a lost part, or the policy of a lost model, out of the log; the parts of these commits."""
-    paths = {one.path for one in lost if one.kind == "part"}
-    models = {str(one.path) for one in lost if one.kind == "model"}
-    if models:
-        rows = Store(root).query(
-            "SELECT parts.path FROM policies p JOIN parts USING (part_id) WHERE p.path IN (SELECT unnest(?))", [sorted(models)]
-        )
-        paths |= {Path(path) for path in rows["path"]}
-    if not paths:
-        return []
-    forgotten = [part for _, parts in by_commit(log.parts()) if any(part.path in paths for part in parts) for part in parts]
-    log.forget(str(part.path) for part in forgotten)
-    return forgotten
-
-
-def _restore(root: Path, backup: Path, damage: Damage, aside: Path) -> bool:
-    """Takes a damaged part or model from a backup, if it is whole there."""
-    source, target = backup / damage.path, root / damage.path
-    if damage.kind not in ("part", "model") or not source.exists():
-        return False
-    if damage.kind == "part":
-        try:
-            check_part(backup, part_of_path(damage.path, 0))
-        except DamagedPart:
-            return False
-    _set_aside(root, damage, aside)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    draft = target.with_name(f".tmp-{target.name}")
-    if source.is_dir():
-        shutil.copytree(source, draft, dirs_exist_ok=True)
-    else:
-        shutil.copyfile(source, draft)
-    draft.replace(target)
-    sync_dir(target.parent)
-    return True
+def _on_disk(root: Path) -> dict[int, list[Part]]:
+    """Every whole part on disk, by the times of the files: all that is left to go by without catalogue and log."""
+    commits: dict[int, list[Part]] = {}
+    for path in sorted((root / "lake").glob("[!_]*/*.parquet"), key=lambda file: (file.stat().st_mtime_ns, file.name)):
+        count = rows_on_disk(path)
+        if count is not None:
+            commits.setdefault(path.stat().st_mtime_ns // 1_000, []).append(part_of_path(path.relative_to(root), count))
+    return commits
 
 
 def _set_aside(root: Path, damage: Damage, aside: Path) -> None:

@@ -14,6 +14,7 @@ _OTHERS = {
     "catalogue": ("catalog.duckdb", "catalog.read.duckdb"),
     "models": ("models",),
     "journals": ("lake/_journal",),
+    "ledger": ("lake/_ledger",),
     "intermediate rows": ("lake/_work",),
     "set aside": ("damaged",),
 }
@@ -21,7 +22,7 @@ _OTHERS = {
 
 def sizes(store: Store) -> pl.DataFrame:
     """One row a table, then one for each other kind of file: what, parts, rows, size_bytes, oldest and newest commit (UTC, text; null)."""
-    parts = store.query("SELECT table_name, path, rows, committed_at::TIMESTAMP::VARCHAR AS at FROM parts")
+    parts = store.query("SELECT table_name, path, rows, (committed_at AT TIME ZONE 'UTC')::VARCHAR AS at FROM parts")
     measured = parts.with_columns(pl.Series("size_bytes", [_size(store.root / path) for path in parts["path"]], dtype=pl.Int64))
     tables = (
         measured.group_by(what="table_name")

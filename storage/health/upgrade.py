@@ -16,7 +16,8 @@ import duckdb
 from storage import duckdb_catalog
 from storage.commits.commit_log import CommitLog
 from storage.errors import BadInput
-from storage.store import Store
+from storage.files import file_lock, replace_atomically
+from storage.store import LOCK_WAIT_S, Store
 from storage.tables import TABLES, schema_version
 
 ASIDE = "catalog.{version}.duckdb"
@@ -70,34 +71,33 @@ def upgrade(root: Path) -> Upgrade:
     planned = plan_upgrade(root)
     if planned.old == planned.new:
         return planned
-    kept = root / ASIDE.format(version=planned.old)
-    with closing(_open(root)) as connection:
-        earlier, commits = duckdb_catalog.versions(connection), duckdb_catalog.list_commits(connection)
-    log = CommitLog(root)
-    if not log.path.exists():
-        for at_us, parts in commits.items():
-            log.add(at_us, parts)
-    if not kept.exists():
-        shutil.copyfile(root / "catalog.duckdb", kept)
-    for name in ("catalog.duckdb", "catalog.read.duckdb", "catalog.stale"):
-        (root / name).unlink(missing_ok=True)
-    Store(root).rebuild_catalogue(earlier)
+    with file_lock(root / "catalog.lock", wait_s=LOCK_WAIT_S):
+        with closing(_open(root)) as connection:
+            earlier, commits = duckdb_catalog.versions(connection), duckdb_catalog.list_commits(connection)
+        log = CommitLog(root)
+        if {one.part.path for one in log.parts()} != {part.path for parts in commits.values() for part in parts}:
+            log.rewrite(commits)
+        log.note_versions(earlier)
+        kept = root / ASIDE.format(version=planned.old)
+        if (root / "catalog.duckdb").exists() and not kept.exists():
+            replace_atomically(kept, lambda draft: shutil.copyfile(root / "catalog.duckdb", draft))
+        for name in ("catalog.duckdb", "catalog.read.duckdb", "catalog.stale"):
+            (root / name).unlink(missing_ok=True)
+        Store(root).rebuild_catalogue()
     return planned
 
 
 def _open(root: Path) -> duckdb.DuckDBPyConnection:
-    """The catalogue of whatever version; after an upgrade that was killed, the one that it kept."""
-    path = root / "catalog.duckdb"
-    kept = sorted(root.glob(ASIDE.format(version="*")))
+    """The catalogue of whatever version; after an upgrade that was killed, the latest that it kept."""
+    paths = [root / "catalog.duckdb", *sorted(root.glob(ASIDE.format(version="*")), key=lambda path: path.stat().st_mtime, reverse=True)]
+    path = next((path for path in paths if path.is_file() and path.name != "catalog.read.duckdb"), paths[0])
+    connection = duckdb_catalog.connect(":memory:", root)
     try:
-        if not path.exists() and kept:
-            path = kept[-1]
-        connection = duckdb_catalog.connect(":memory:", root)
         connection.execute(f"ATTACH '{duckdb_catalog.quote(path)}' AS store (READ_ONLY)")
         connection.execute("USE store")
         duckdb_catalog.versions(connection)
     except duckdb.Error as error:
-        raise BadInput(
-            f"{path} cannot be read as a store's catalogue ({str(error).splitlines()[0]}); try `headrace store repair`"
-        ) from error
+        connection.close()
+        reason = str(error).splitlines()[0]
+        raise BadInput(f"{path} cannot be read as a store's catalogue ({reason}); try `headrace store repair`") from error
     return connection

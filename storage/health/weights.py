@@ -37,7 +37,7 @@ def check_stage_weights(folder: Path) -> None:
     except (OSError, ValueError, KeyError, TypeError):
         return
     if weights_hash(folder) != expected:
-        store = folder.parents[2]
+        store = folder.absolute().parents[2]
         raise BadInput(
             f"{folder} has other weights than its stage wrote: `headrace store repair --store {store}` sets them aside, "
             "and the next training makes them again"

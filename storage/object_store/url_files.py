@@ -50,6 +50,13 @@ class UrlFiles:
             return sorted(self._name(path) for path in self._files.find(f"{self._root}/{folder}"))
         return []
 
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Name of each file under a folder -> its bytes."""
+        with self._reaching(folder), suppress(FileNotFoundError):
+            found = self._files.find(f"{self._root}/{folder}", detail=True)
+            return {self._name(path): int(each["size"]) for path, each in found.items()}
+        return {}
+
     def folders(self, name: str) -> list[str]:
         """Names of the folders in a folder."""
         with self._reaching(name), suppress(FileNotFoundError):

@@ -33,8 +33,8 @@ _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 def check(store: NewestStore = None, debug: Debug = False) -> None:
     """Read the whole store, and list what is damaged. Exit code 1 if anything is.
 
-    Compared are the rows of each part with the hash in its name, the catalogue with the parts and the log of commits, the weights of each
-    policy with their hash, and the lines of journals. Every flow compares sizes and times when it begins.
+    Compares the rows of each part with the hash in its name, the catalogue with the parts and the log of commits, and the weights of
+    each policy with their hash; counts unreadable lines of journals. Every flow compares sizes and times when it begins.
 
     Examples:
 
@@ -128,8 +128,8 @@ def restore(
 def repair(
     store: NewestStore = None,
     backup: Annotated[
-        Path | None,
-        typer.Option("--backup", metavar="DIR", help="Folder of a backup; what is whole there is taken from it."),
+        str | None,
+        typer.Option("--backup", metavar="DIR|URL", help="A backup: what is whole there is taken from it."),
     ] = None,
     debug: Debug = False,
 ) -> None:
@@ -149,10 +149,10 @@ def repair(
         from storage.health.repair import repair as repair_all
 
         root = _root(store)
-        with hold_store("store repair", root), _progress() as progress:
+        with hold_store("store repair", root, pulls=False), _progress() as progress:
             done = repair_all(root, backup=backup, progress=progress)
         for one in done.damages:
-            print_text(f"{one}{' (taken from the backup)' if one.path in done.restored else ''}")
+            print_text(f"{one}{' (restored)' if one.path in done.restored else ''}")
         if not done.damages:
             print_text(f"{root} is whole; nothing was done")
             return
@@ -183,7 +183,7 @@ def upgrade(store: NewestStore = None, yes: Yes = False, debug: Debug = False) -
         from storage.health.upgrade import upgrade as bring_up
 
         root = _root(store)
-        with hold_store("store upgrade", root):
+        with hold_store("store upgrade", root, pulls=False):
             planned = bring_up(root) if yes else plan_upgrade(root)
         for change in planned.changes:
             print_text(change)
@@ -247,8 +247,12 @@ def prune(
 
 
 def _root(store: Path | None) -> Path:
-    """The store's folder; it may be damaged, so it is not opened."""
-    return store.absolute() if store is not None else validation.open_store(None, None).root
+    """The store's folder; it may be damaged, so it is not opened. Raises BadInput if it is none."""
+    from storage.health.damage import check_is_store
+
+    root = store.absolute() if store is not None else validation.open_store(None, None).root
+    check_is_store(root)
+    return root
 
 
 @contextmanager

@@ -15,6 +15,7 @@ import pytest
 from storage.errors import BadInput, HeadraceError
 from storage.health.backups import back_up, backups, restore
 from storage.health.prune import find_prunable, prune
+from storage.health.repair import repair
 from storage.health.sizes import sizes
 from storage.store import Store
 from tests.storage.conftest import write
@@ -98,13 +99,60 @@ def test_a_backup_that_was_killed_is_none_and_goes_on(store, tmp_path, monkeypat
         return put(*arguments, **named)
 
     monkeypatch.setattr(fsspec.implementations.local.LocalFileSystem, "put_file", fail)
-    with pytest.raises(HeadraceError, match="the backup was not finished"):
+    with pytest.raises(HeadraceError, match="cannot be reached: the disk is gone"):
         back_up(store, where, at=NOON)
     assert backups(where) == []
     with pytest.raises(BadInput, match="has no backup; it has none"):
         restore(where, tmp_path / "new")
     made = back_up(store, where, at=NOON)
     assert made.copied == made.files - 3
+
+
+def test_a_damaged_store_is_not_backed_up(store, tmp_path):
+    """Given a part that was cut after a backup, then the next backup is refused, and the whole copy stays."""
+    where = tmp_path / "backup"
+    back_up(store, str(where), at=NOON)
+    part = next(store.root.glob("lake/rollouts/*.parquet"))
+    content = part.read_bytes()
+    part.write_bytes(content[:100])
+    with pytest.raises(HeadraceError, match="is damaged"):
+        back_up(store, str(where), at=NOON + DAY)
+    assert (where / part.relative_to(store.root)).read_bytes() == content
+    (store.root / "lake/_commits.jsonl").unlink()  # as in a store of a version without a log: only the size tells
+    with pytest.raises(HeadraceError, match="is damaged"):
+        back_up(store, str(where), at=NOON + DAY)
+    assert (where / part.relative_to(store.root)).read_bytes() == content
+
+
+def test_other_weights_of_a_stage_stand_beside_the_first(store, tmp_path):
+    """Given a stage that was trained again, then both states of the model can be restored."""
+    where = str(tmp_path / "backup")
+    first = back_up(store, where, at=NOON)
+    cut = store.root / "models/stage-1/model/model.safetensors"
+    cut.write_bytes(b"weights X")
+    repair(store.root)
+    assert work(Store(store.root)) == first.content_hash
+    back_up(Store(store.root), where, at=NOON + DAY)
+    restore(where, tmp_path / "old", name=first.name)
+    assert check(tmp_path / "old") == []
+
+
+def test_a_backup_that_was_cut_is_not_restored(store, tmp_path):
+    where = tmp_path / "backup"
+    back_up(store, str(where), at=NOON)
+    part = next(where.glob("lake/rollouts/*.parquet"))
+    part.write_bytes(part.read_bytes()[:100])
+    with pytest.raises(HeadraceError, match=r"was restored, but is damaged: lake/rollouts/"):
+        restore(str(where), tmp_path / "new")
+
+
+def test_a_manifest_cannot_name_files_outside_the_store(store, tmp_path):
+    where = tmp_path / "backup"
+    made = back_up(store, str(where), at=NOON)
+    manifest = where / "backups" / made.name / "manifest.json"
+    manifest.write_text(json.dumps({"content_hash": "0", "files": {"../outside": "lake/x"}}))
+    with pytest.raises(BadInput, match="outside a store"):
+        restore(str(where), tmp_path / "new")
 
 
 def test_a_restore_is_refused_over_a_store_and_of_altered_files(store, tmp_path):
@@ -116,7 +164,7 @@ def test_a_restore_is_refused_over_a_store_and_of_altered_files(store, tmp_path)
         restore(str(where), tmp_path / "new", name="yesterday")
     manifest = where / "backups" / backups(str(where))[0] / "manifest.json"
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"content_hash": "0" * 64}))
-    with pytest.raises(HeadraceError, match="has another content than its backup"):
+    with pytest.raises(HeadraceError, match=r"has another content than its backup .* says"):
         restore(str(where), tmp_path / "new")
 
 
@@ -141,6 +189,9 @@ def test_what_can_go_is_named_and_goes(store):
         path.write_text("x")
     write(store, "rollouts", {"rollout_id": "never committed", "messages": "x"}, n=77)
     assert find_prunable(store) == []
+    assert find_prunable(store, older_than_s=0) == []  # the latest model stays
+    store.commit([write(store, "policies", {"policy_id": "p9", "path": "openai:m", "weights_hash": "x"}, n=99)])
+    expected = store.content_hash()
     assert [one.path.relative_to(store.root) for one in find_prunable(store, older_than_s=0)] == [Path("models/stage-2/model")]
     for path in (*store.root.rglob("*"),):
         os.utime(path, (1, 1))

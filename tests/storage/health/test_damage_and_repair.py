@@ -6,6 +6,8 @@ import hashlib
 import json
 import os
 import random
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -176,10 +178,130 @@ def test_commits_that_stand_by_themselves_stay(store):
     assert done.aside is not None and [path.name for path in done.aside.rglob("*.parquet")] == [damaged.name]
 
 
+def test_rows_of_the_catalogue_are_written_again(store):
+    """Given a damaged part of a table whose rows lie in the catalogue, then it is written from them, and nothing is forgotten."""
+    store.commit([write(store, "by_hand", {"annotation_id": "a", "item_id": "q-0", "author": "ada", "verdict": "keep"})])
+    expected, path = store.content_hash(), part_file(store.root, "by_hand")
+    cut(path)
+    done = repair(store.root)
+    assert (done.forgotten, done.restored) == ({}, (path.relative_to(store.root),))
+    assert Store(store.root).content_hash() == expected and check(store.root) == []
+
+
 def test_what_people_wrote_is_not_made_again(store):
+    """Given that the catalogue is lost too, then the repair says that no command makes the annotations again."""
     store.commit([write(store, "by_hand", {"annotation_id": "a", "item_id": "q-0", "author": "ada", "verdict": "keep"})])
     cut(part_file(store.root, "by_hand"))
+    for name in ("catalog.duckdb", "catalog.read.duckdb"):
+        (store.root / name).write_bytes(b"no database")
     assert "no command makes table by_hand again" in repair(store.root).notes[0]
+
+
+def test_tombstones_are_never_forgotten(store, tmp_path):
+    """Given damaged tombstones of a withdrawal and a lost catalogue, then the repair refuses: withdrawn rows would come back."""
+    store.commit([write(store, "withdrawn", {"withdrawal_id": "w", "kind": "file", "id": "q-0"})])
+    back_up(store, str(tmp_path / "backup"))
+    expected = store.content_hash()
+    cut(part_file(store.root, "withdrawn"))
+    for name in ("catalog.duckdb", "catalog.read.duckdb"):
+        (store.root / name).write_bytes(b"no database")
+    with pytest.raises(BadInput, match=r"tombstones of a withdrawal.*give --backup"):
+        repair(store.root)
+    repair(store.root, backup=str(tmp_path / "backup"))
+    assert Store(store.root).content_hash() == expected and check(store.root) == []
+
+
+def test_a_kill_between_the_catalogue_and_the_log_costs_nothing(store, monkeypatch):
+    """Given a commit whose line in the log was never written, then flows work, and the next commit writes it."""
+    with monkeypatch.context() as context:
+        context.setattr(CommitLog, "add", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
+        with pytest.raises(KeyboardInterrupt):
+            store.commit([write(store, "rollouts", {"rollout_id": "new", "messages": "x"}, n=98)])
+    again = Store(store.root)
+    assert look(again) == [] and check(store.root) == []
+    again.commit([write(again, "rollouts", {"rollout_id": "newer", "messages": "x"}, n=99)])
+    assert {one.part.part_id for one in again.log.parts()} == set(again.query("SELECT part_id FROM parts")["part_id"])
+
+
+def test_an_older_catalogue_is_no_catalogue(store):
+    """Given that somebody has put an older catalogue back, then flows are refused, and the repair brings the later commits back."""
+    kept = {name: (store.root / name).read_bytes() for name in ("catalog.duckdb", "catalog.read.duckdb")}
+    store.commit([write(store, "rollouts", {"rollout_id": "new", "messages": "x"}, n=99)])
+    expected = store.content_hash()
+    for name, content in kept.items():
+        (store.root / name).write_bytes(content)
+    assert [one.problem.partition(",")[0] for one in look(Store(store.root))] == ["lacks 1 logged parts"]
+    repair(store.root)
+    assert Store(store.root).content_hash() == expected and check(store.root) == []
+
+
+def test_a_check_beside_commits_disturbs_nobody(store):
+    """Given a process that commits all the time, then no commit fails, and no check finds damage."""
+    stop, failed = threading.Event(), []
+
+    def commit() -> None:
+        writer = Store(store.root)
+        for number in range(10_000):
+            if stop.is_set():
+                return
+            try:
+                writer.commit([write(writer, "rollouts", {"rollout_id": f"late-{number}", "messages": "x"}, n=1000 + number)])
+            except HeadraceError as error:
+                failed.append(error)
+
+    thread = threading.Thread(target=commit)
+    thread.start()
+    try:
+        found = [one for _ in range(4) for one in check(store.root)]
+    finally:
+        stop.set()
+        thread.join()
+    assert (found, failed) == ([], [])
+
+
+def test_many_commits_are_built_again_at_once(store):
+    """Given hundreds of commits, then the catalogue that is built of them has the rows, the hidden repeats and the times of before."""
+    for number in range(200):
+        rows = [{"rollout_id": f"late-{number}", "messages": "x"}, {"rollout_id": "again and again", "messages": str(number)}]
+        store.commit([write(store, "rollouts", *rows, n=1000 + number)])
+    queries = ("FROM rollouts ORDER BY ALL", "FROM shadowed ORDER BY ALL", "FROM parts ORDER BY ALL", "FROM policies ORDER BY ALL")
+    before = [store.query(sql) for sql in queries]
+    (store.root / "catalog.duckdb").unlink()
+    (store.root / "catalog.read.duckdb").unlink()
+    began = time.process_time()
+    repair(store.root)
+    assert time.process_time() - began < 60
+    for sql, rows in zip(queries, before, strict=True):
+        assert Store(store.root).query(sql).equals(rows), sql
+
+
+def test_a_flipped_page_is_named(store):
+    """Given a part whose footer is whole and whose rows are not, then the query that reads it names it."""
+    path = part_file(store.root)
+    flip(path)
+    with pytest.raises(DamagedPart, match=path.name):
+        Store(store.root).query("SELECT sum(length(messages)) FROM rollouts")
+
+
+def test_a_part_that_was_cut_before_its_commit_is_written_again(store):
+    part = write(store, "rollouts", {"rollout_id": "new", "messages": "x" * 5_000}, n=99)
+    cut(store.root / part.path)
+    store.commit([write(store, "rollouts", {"rollout_id": "new", "messages": "x" * 5_000}, n=99)])
+    assert check(store.root) == []
+
+
+def test_a_model_is_restored_with_its_stage_and_only_with_its_weights(store, tmp_path):
+    """Given lost weights, then the stage comes back whole from the backup; a backup with other weights is not taken."""
+    back_up(store, str(tmp_path / "backup"))
+    stage = store.root / "models/stage-1"
+    before = sorted(path.relative_to(stage) for path in stage.rglob("*"))
+    (stage / "model/model.safetensors").unlink()
+    assert repair(store.root, backup=str(tmp_path / "backup")).restored == (Path("models/stage-1/model"),)
+    assert sorted(path.relative_to(stage) for path in stage.rglob("*")) == before and check(store.root) == []
+    (kept,) = tmp_path.glob("backup/models/stage-1.*/model/model.safetensors")
+    kept.write_bytes(b"other")
+    (stage / "model/model.safetensors").unlink()
+    assert repair(store.root, backup=str(tmp_path / "backup")).forgotten["policies"] == 1
 
 
 @pytest.mark.parametrize(("path_of", "how"), [kind[1:] for kind in KINDS[:14]], ids=[kind[0] for kind in KINDS[:14]])
@@ -187,7 +309,7 @@ def test_with_a_backup_nothing_is_forgotten(store, tmp_path, path_of, how):
     expected = store.content_hash()
     back_up(store, str(tmp_path / "backup"))
     how(path_of(store.root))
-    done = repair(store.root, backup=tmp_path / "backup")
+    done = repair(store.root, backup=str(tmp_path / "backup"))
     assert done.forgotten == {}
     assert Store(store.root).content_hash() == expected and check(store.root) == []
 
@@ -197,9 +319,9 @@ def test_a_damaged_backup_is_not_taken(store, tmp_path):
     path = part_file(store.root)
     cut(path)
     cut(tmp_path / "backup" / path.relative_to(store.root))
-    assert repair(store.root, backup=tmp_path / "backup").forgotten["rollouts"] == 1
-    with pytest.raises(BadInput, match="is no backup of a store"):
-        repair(store.root, backup=tmp_path / "other")
+    assert repair(store.root, backup=str(tmp_path / "backup")).forgotten["rollouts"] == 1
+    with pytest.raises(BadInput, match="has no backup"):
+        repair(store.root, backup=str(tmp_path / "other"))
 
 
 @pytest.mark.parametrize("how", [cut, scribble, Path.unlink])

@@ -7,10 +7,13 @@
 from __future__ import annotations
 
 import tarfile
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from storage import duckdb_catalog
+from storage.commits.commit_log import CommitLog
 from storage.errors import BadInput
 from storage.health.damage import check
 from storage.health.repair import repair
@@ -83,6 +86,19 @@ def test_an_upgrade_that_was_killed_is_called_again(tmp_path, version, monkeypat
     upgrade(root)
     upgrade(other)
     assert Store(root).content_hash() == Store(other).content_hash()
+
+
+@pytest.mark.parametrize("version", OLDER)
+def test_an_upgrade_that_was_killed_in_the_log_loses_no_commit(tmp_path, version):
+    """Given a log with the first commit alone, then the upgrade writes all of them."""
+    root = unpacked(version, tmp_path)
+    with closing(duckdb_catalog.connect(":memory:", root)) as connection:
+        connection.execute(f"ATTACH '{root / 'catalog.duckdb'}' AS store (READ_ONLY)")
+        connection.execute("USE store")
+        commits = duckdb_catalog.list_commits(connection)
+    CommitLog(root).add(dict(list(commits.items())[:1]))
+    upgrade(root)
+    assert Store(root).query("FROM parts").height == sum(map(len, commits.values()))
 
 
 @pytest.mark.parametrize("version", OLDER)
