@@ -24,7 +24,7 @@ from typing import Any, Protocol, TypeVar
 import aiohttp
 import orjson
 
-from storage.outside.known_secrets import declare_secrets, split_login
+from storage.outside.known_secrets import declare_secrets, looks_random, split_login
 from synth.engines.server_errors import (
     LONGEST_RETRY_AFTER_S,
     Problem,
@@ -108,7 +108,7 @@ class JsonServer:
     ) -> None:
         self.counts = Counter[str]()
         self.url, login = split_login(url.rstrip("/"))
-        declare_secrets(*filter(None, [key]))
+        declare_secrets(*filter(looks_random, [key or ""]))
         self._headers = {"Content-Type": "application/json"} | _authorization(key, login)
         self._room, self._tries = asyncio.Semaphore(in_flight), tries
         self._timeout_s = timeout_s
