@@ -33,7 +33,7 @@ _SIGNATURE = re.compile(r"([?&][^=&\s]*(?:signature|token|secret|sig)=)([^&\s'\"
 _SHORTEST, _SHORTEST_RANDOM = 8, 12
 _PREFIXES = ("sk-", "sk_", "pk_", "rk_", "hf_", "ghp_", "gho_", "ghs_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "gsk_", "nvapi-", "r8_")
 """With which providers let their keys begin."""
-_BEFORE = re.compile(r"(?:\A|[^A-Za-z0-9]|\\[bfnrt]|\\u[0-9A-Fa-f]{4}|%[0-9A-Fa-f]{2}|\[[0-9;]*[A-Za-z])\Z")
+_BEFORE = re.compile(r"(?:\A|[^A-Za-z0-9]|\\[bfnrt]|\\u[0-9A-Fa-f]{4}|%[0-9A-Fa-f]{2}|[\[\x9b\ufffd][0-9;]*[A-Za-z])\Z")
 """What may stand before a secret: no letter or digit, save the end of an escape of JSON, of a URL or of a terminal."""
 _BEFORE_LENGTH = 16
 _declared: set[str] = set()

@@ -79,7 +79,7 @@ def test_a_secret_is_masked_as_a_whole_word_alone(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("MY_TOKEN", "sk-learning")
     for text in ("task-learning", "sk-learnings", "ask-learning-rate"):
         assert mask(text) == text
-    for before in ("", "key=", "a\n", r"a\n", r"a\u0007", "a%20", "\x1b[31m", "\x1b[2J", "密钥", "_", "Bearer "):
+    for before in ("", "key=", "a\n", r"a\n", r"a\u0007", "a%20", "\x1b[31m", "\x1b[2J", "\x9b31m", "密钥", "_", "Bearer "):
         for after in ("", '"', r"\n", "\n", "%20", "密", "_", "."):
             assert mask(f"{before}sk-learning{after}") == f"{before}(secret){after}"
 
