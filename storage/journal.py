@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 
 from storage.files import disk_errors, replace_atomically, sweep, sync_dir
-from storage.outside.known_secrets import mask
+from storage.outside.known_secrets import mask_values
 from storage.records import JSON
 
 SYNC_INTERVAL_S = 0.1
@@ -161,7 +161,7 @@ def _end_torn_line(descriptor: int) -> None:
 
 
 def _line(key: str, value: JSON) -> bytes:
-    text = mask(json.dumps({"key": key, "value": value}, ensure_ascii=False, separators=(",", ":")))
+    text = json.dumps({"key": key, "value": mask_values(value)}, ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "surrogatepass") + b"\n"
 
 

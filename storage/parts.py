@@ -20,11 +20,13 @@ import pyarrow as pa
 
 from storage.errors import HeadraceError
 from storage.files import disk_errors, replace_atomically
-from storage.outside.known_secrets import MASK, spellings
+from storage.outside.known_secrets import mask, spellings
 from storage.records import JSON, content_id
 from storage.tables import TABLES, TableSchema
 
 _ROW_GROUP = 131_072
+_KEYS_IN_WORDS = frozenset({"description", "parameters", "output"})
+"""Columns of a key that are no ids, but a server's words about a tool."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +163,7 @@ def write_part(root: Path, table: str, part: str, frame: pl.DataFrame | pl.LazyF
     """
     if table_of(part) != table:
         raise ValueError(f"part {part} belongs to {table_of(part)}, not to {table}")
-    rows = _without_secrets(fit(frame.collect() if isinstance(frame, pl.LazyFrame) else frame, table))
+    rows = _without_secrets(fit(frame.collect() if isinstance(frame, pl.LazyFrame) else frame, table), table)
     digest = content_hash(rows, table)
     relative = Path("lake", table, f"{part}-{digest}.parquet")
     target = root / relative
@@ -220,22 +222,23 @@ def check_part(root: Path, part: Part) -> None:
         raise DamagedPart(root, part.path, "has other rows than it was committed with")
 
 
-def _without_secrets(rows: pl.DataFrame) -> pl.DataFrame:
-    """The rows with known secrets masked in every text."""
-    secrets = list(spellings())
+def _without_secrets(rows: pl.DataFrame, table: str) -> pl.DataFrame:
+    """The rows with known secrets masked in every text, except in ids: what a key is compared with stays as it is."""
+    secrets, ids = list(spellings()), set(TABLES[table].key) - _KEYS_IN_WORDS
     if not secrets:
         return rows
-    texts = [name for name, dtype in rows.schema.items() if dtype == pl.String and rows[name].str.contains_any(secrets).any()]
-    lists = [
-        name for name, dtype in rows.schema.items() if dtype == pl.List(pl.String) and rows[name].explode().str.contains_any(secrets).any()
-    ]
-    if not texts and not lists:
-        return rows
+    texts = [name for name, dtype in rows.schema.items() if dtype in (pl.String, pl.List(pl.String)) and name not in ids]
+    found = [name for name in texts if rows[name].explode().str.contains_any(secrets).any()]
+    lists = [name for name in found if rows.schema[name] != pl.String]
 
-    def masked(column: pl.Expr) -> pl.Expr:
-        return column.str.replace_many(secrets, [MASK] * len(secrets), leftmost=True)
+    def masked(column: pl.Series) -> pl.Series:
+        hits = column.str.contains_any(secrets).fill_null(False).arg_true()
+        return column.scatter(hits, [mask(text) for text in column.gather(hits)])
 
-    return rows.with_columns(*(masked(pl.col(name)) for name in texts), *(pl.col(name).list.eval(masked(pl.element())) for name in lists))
+    return rows.with_columns(
+        *(masked(rows[name]) for name in found if name not in lists),
+        *(pl.col(name).list.eval(pl.element().map_batches(masked, return_dtype=pl.String)) for name in lists),
+    )
 
 
 def find_written(root: Path, part: str) -> Part | None:

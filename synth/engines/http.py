@@ -5,7 +5,8 @@ requests. Retried are rate limits and outages (`server_errors.py`): too many req
 malformed answers, the statuses 408, 409, 425 and 5xx. All else is raised at the first attempt.
 
 A server may be hostile: an answer is read piece by piece, and no further than a bound on its bytes after decompression; of the answers that
-are long, few are held at once; cookies are not kept. A login in the URL is sent as a header, and shown nowhere.
+are long, few are held at once; cookies are not kept; redirects, which could lead into the client's own network, are not followed. A login
+in the URL is sent as a header, and shown nowhere.
 
 It knows nothing of chats or embeddings, caches nothing, and counts no money (a `Meter` does).
 """
@@ -24,7 +25,7 @@ from typing import Any, Protocol, TypeVar
 import aiohttp
 import orjson
 
-from storage.outside.known_secrets import declare_secrets, split_login
+from storage.outside.known_secrets import declare_secrets, looks_random, split_login
 from synth.engines.server_errors import (
     LONGEST_RETRY_AFTER_S,
     Problem,
@@ -108,7 +109,7 @@ class JsonServer:
     ) -> None:
         self.counts = Counter[str]()
         self.url, login = split_login(url.rstrip("/"))
-        declare_secrets(*filter(None, [key]))
+        declare_secrets(*filter(looks_random, [key or ""]))
         self._headers = {"Content-Type": "application/json"} | _authorization(key, login)
         self._room, self._tries = asyncio.Semaphore(in_flight), tries
         self._timeout_s = timeout_s
@@ -176,7 +177,7 @@ class JsonServer:
             return ServerError(problem, url=f"{self.url}/{path}", tries=attempt, **self._named)
 
         try:
-            async with self._open().request(method, f"{self.url}/{path}", data=body) as response:
+            async with self._open().request(method, f"{self.url}/{path}", data=body, allow_redirects=False) as response:
                 data = await self._read_body(response, most_bytes)
         except _TooLong:
             raise error(problem_of_length(most_bytes)) from None

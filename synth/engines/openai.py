@@ -11,6 +11,7 @@ quota, and a wrong URL, model or key, is an `EngineUnusable`. Any other missing 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 import time
@@ -30,7 +31,7 @@ from synth.engines.cache import Answered, Answers
 from synth.engines.http import Background, JsonServer
 from synth.engines.openai_answers import answer_of, read_answer
 from synth.engines.server_errors import Cause, Problem, ServerError
-from synth.engines.spending.metering import EngineMeter
+from synth.engines.spending.metering import EngineMeter, MostTokens, most_tokens
 from synth.gc_paused import pause_gc
 
 BASE_URL = "https://api.openai.com/v1"
@@ -46,6 +47,7 @@ _NEWER_LIMIT = "max_completion_tokens"
 _TRACED: Mapping[str, JSON] = {"return_token_ids": True, "logprobs": True}
 _SHOWN_NAME = 80
 _PING = ChatRequest((Message(role="user", content="ping"),), max_tokens=1)
+_log = logging.getLogger(__name__)
 _NEVER_STRICT = frozenset({"allOf", "oneOf", "not", "if", "then", "else", "dependentRequired", "dependentSchemas", "patternProperties"})
 
 
@@ -100,6 +102,7 @@ class OpenAIEngine:
         self.context_tokens: int | None = None
         self.limit_field = "max_tokens"
         self.returns_tokens = False
+        self._has_warned = False
         self._server = self._background.run(self._connect())
 
     @property
@@ -222,22 +225,33 @@ class OpenAIEngine:
     async def _post(self, body: bytes, before: Callable[[], None] | None = None, tries: int | None = None) -> dict[str, JSON]:
         """The answer to a request, counted in the ledger. Raises ServerError, BudgetSpent, and what `before` raises."""
         path, fields = "chat/completions", orjson.loads(body)
-        bound = self._most_bytes(fields)
+        most = most_tokens(fields, len(body))
+        bound = _most_bytes(fields, most.completion or 0)
         if self._meter is None:
-            return await self._server.post(path, body, read_answer, before, tries=tries, most_bytes=bound)
-        call = self._meter.call(fields, len(body))
+            return self._believed(await self._server.post(path, body, read_answer, before, tries=tries, most_bytes=bound), most)
+        call = self._meter.call(most)
         try:
             data = await self._server.post(path, body, read_answer, before, tries=tries, most_bytes=bound, meter=call)
+            data = self._believed(data, most)
             call.settle(data["prompt_tokens"], data["completion_tokens"])
             return data
         finally:
             call.close()
 
-    def _most_bytes(self, fields: Mapping[str, Any]) -> int:
-        """Bound of an answer's bytes: what its tokens can take, with their alternatives."""
-        tokens = int(fields.get(self.limit_field) or 0) * int(fields.get("n") or 1)
-        of_prompt = _PROMPT_BYTES if fields.get("return_token_ids") else 0
-        return _ANSWER_BYTES + of_prompt + tokens * _TOKEN_BYTES * (1 + int(fields.get("top_logprobs") or 0))
+    def _believed(self, data: dict[str, Any], most: MostTokens) -> dict[str, Any]:
+        """The answer with at most as many tokens as it can have; warns once."""
+        counted = data["prompt_tokens"], data["completion_tokens"]
+        prompt, completion = most.believed(*counted)
+        if (prompt, completion) != counted and not self._has_warned:
+            self._has_warned = True
+            _log.warning(
+                "%s counts %d prompt and %d answer tokens, where at most %d and %d are possible; the most is counted, here and from now on",
+                self.name,
+                *counted,
+                prompt,
+                completion,
+            )
+        return data | {"prompt_tokens": prompt, "completion_tokens": completion}
 
     def _before(self) -> None:
         """Called before each attempt. Raises EngineFailure if the server has ended, BudgetSpent if the budget is used up."""
@@ -332,6 +346,12 @@ class OpenAIEngine:
         if request.is_traced and self.returns_tokens:
             body |= _TRACED
         return body | self.config.extra
+
+
+def _most_bytes(fields: Mapping[str, Any], tokens: int) -> int:
+    """Bound of an answer's bytes: what its tokens can take, with their alternatives."""
+    of_prompt = _PROMPT_BYTES if fields.get("return_token_ids") else 0
+    return _ANSWER_BYTES + of_prompt + tokens * _TOKEN_BYTES * (1 + int(fields.get("top_logprobs") or 0))
 
 
 def _may_lack_tools(problem: Problem) -> bool:

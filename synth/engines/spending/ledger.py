@@ -5,7 +5,7 @@ is refused frees its reservation. A call without an answer (time-out, cut short,
 reservation stays: what is counted is never below the bill, and no budget is overrun, by no number of processes and kills.
 
 The rows lie in SQLite, beside the store's parts: they change with every call, several processes write them, and no content hash may
-depend on them. Money is in whole nanodollars, so sums are exact.
+depend on them. Money is in whole nanodollars, so sums are exact. Each transaction is on the disk at its end, also after a power cut.
 """
 
 from __future__ import annotations
@@ -20,16 +20,8 @@ from pathlib import Path
 
 from storage.errors import HeadraceError
 from synth.engines.budget import MonthlyBudget
+from synth.engines.spending.ledger_file import NANO, nano_usd, open_ledger, to_budget
 
-_NANO = 1_000_000_000
-_WAIT_S = 60.0
-_TABLES = """
-CREATE TABLE IF NOT EXISTS budgets (engine TEXT PRIMARY KEY, tokens INTEGER, nano_usd INTEGER, usd_in REAL NOT NULL, usd_out REAL NOT NULL);
-CREATE TABLE IF NOT EXISTS months (
-  month TEXT, engine TEXT, calls INTEGER NOT NULL, prompt_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL,
-  nano_usd INTEGER NOT NULL, open_calls INTEGER NOT NULL, open_tokens INTEGER NOT NULL, open_nano_usd INTEGER NOT NULL,
-  PRIMARY KEY (month, engine))
-"""
 _ADD = """
 INSERT INTO months VALUES (:month, :engine, :calls, :prompt_tokens, :completion_tokens, :nano_usd,
   :open_calls, :open_tokens, :open_nano_usd)
@@ -37,6 +29,10 @@ ON CONFLICT (month, engine) DO UPDATE SET
   calls = calls + :calls, prompt_tokens = prompt_tokens + :prompt_tokens, completion_tokens = completion_tokens + :completion_tokens,
   nano_usd = nano_usd + :nano_usd, open_calls = open_calls + :open_calls, open_tokens = open_tokens + :open_tokens,
   open_nano_usd = open_nano_usd + :open_nano_usd
+"""
+_PRICE = """
+UPDATE months SET nano_usd = CAST(round((? * prompt_tokens + ? * completion_tokens) * 1000) AS INTEGER)
+WHERE month = ? AND engine = ? AND nano_usd = 0
 """
 _NOTHING = {"calls": 0, "prompt_tokens": 0, "completion_tokens": 0, "nano_usd": 0}
 
@@ -103,28 +99,31 @@ class Ledger:
         self.path, self._now = root / "lake" / "_ledger" / "ledger.sqlite", now
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
 
     def set_budgets(self, budgets: Mapping[str, MonthlyBudget]) -> None:
-        """Replaces all budgets. budgets: by engine."""
+        """Replaces all budgets. budgets: by engine. Calls of this month that had no price get that of their engine's budget."""
         rows = [
-            (engine, one.tokens, None if one.usd is None else round(one.usd * _NANO), *one.usd_per_million)
+            (engine, one.tokens, None if one.usd is None else round(one.usd * NANO), *one.usd_per_million)
             for engine, one in budgets.items()
         ]
         with self._transaction() as connection:
             connection.execute("DELETE FROM budgets")
             connection.executemany("INSERT INTO budgets VALUES (?, ?, ?, ?, ?)", rows)
+            for engine, one in budgets.items():
+                connection.execute(_PRICE, (*one.usd_per_million, self._month(), engine))
 
     def reserve(self, engine: str, prompt_tokens: int, completion_tokens: int, price: tuple[float, float]) -> Reservation | None:
         """Reserves the most that a call may cost in the current month; None if it does not fit into the engine's budget.
 
         price: as `Reservation`; that of the engine's budget comes first, if it has one.
         """
-        month = self._now().astimezone(datetime.UTC).strftime("%Y-%m")
+        month = self._month()
         with self._transaction() as connection:
             budget = connection.execute("SELECT tokens, nano_usd, usd_in, usd_out FROM budgets WHERE engine = ?", (engine,)).fetchone()
             if budget is not None and any(budget[2:]):
                 price = budget[2:]
-            asked = Reservation(month, engine, prompt_tokens + completion_tokens, _nano_usd(price, prompt_tokens, completion_tokens), price)
+            asked = Reservation(month, engine, prompt_tokens + completion_tokens, nano_usd(price, prompt_tokens, completion_tokens), price)
             if budget is not None and not _fits(connection, asked, budget[0], budget[1]):
                 return None
             _add(connection, asked, open_calls=1)
@@ -132,8 +131,8 @@ class Ledger:
 
     def settle(self, reserved: Reservation, prompt_tokens: int, completion_tokens: int) -> None:
         """Replaces a reservation by what the call did cost."""
-        nano_usd = _nano_usd(reserved.price, prompt_tokens, completion_tokens)
-        cost = {"calls": 1, "prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens, "nano_usd": nano_usd}
+        nano = nano_usd(reserved.price, prompt_tokens, completion_tokens)
+        cost = {"calls": 1, "prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens, "nano_usd": nano}
         with self._transaction() as connection:
             _add(connection, reserved, open_calls=-1, **cost)
 
@@ -148,13 +147,13 @@ class Ledger:
             return []
         with self._transaction() as connection:
             rows = connection.execute("SELECT * FROM months").fetchall()
-            budgets = {engine: _budget(*limits) for engine, *limits in connection.execute("SELECT * FROM budgets")}
-        current = self._now().astimezone(datetime.UTC).strftime("%Y-%m")
+            budgets = {engine: to_budget(*limits) for engine, *limits in connection.execute("SELECT * FROM budgets")}
+        current = self._month()
         known = {(month, engine) for month, engine, *_ in rows}
         rows += [(current, engine, *(0,) * 7) for engine in budgets if (current, engine) not in known]
         spent = [
             MonthSpent(
-                month, engine, calls, prompt, completion, nano / _NANO, open_calls, open_tokens, open_nano / _NANO, budgets.get(engine)
+                month, engine, calls, prompt, completion, nano / NANO, open_calls, open_tokens, open_nano / NANO, budgets.get(engine)
             )
             for month, engine, calls, prompt, completion, nano, open_calls, open_tokens, open_nano in rows
         ]
@@ -162,21 +161,36 @@ class Ledger:
 
     def spent(self, engine: str) -> MonthSpent | None:
         """The current month of an engine; None if it was not asked in it and has no budget."""
-        current = self._now().astimezone(datetime.UTC).strftime("%Y-%m")
+        current = self._month()
         return next((one for one in self.months() if (one.month, one.engine) == (current, engine)), None)
 
     def close(self) -> None:
         with self._lock:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+            self._close()
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _month(self) -> str:
+        return self._now().astimezone(datetime.UTC).strftime("%Y-%m")
+
+    def _open(self) -> sqlite3.Connection:
+        """The connection to the file that is at the path now: another process may have begun a damaged one anew."""
+        if self._connection is not None and self._file != _file_at(self.path):
+            self._close()
+        if self._connection is None:
+            self._connection = open_ledger(self.path, self._now())
+            self._file = _file_at(self.path)
+        return self._connection
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """A transaction that excludes all other writers; it is on the disk at its end, or nothing of it is."""
         with self._lock:
             try:
-                connection = self._connection = self._connection or _connect(self.path)
+                connection = self._open()
                 connection.execute("BEGIN IMMEDIATE")
                 try:
                     yield connection
@@ -188,13 +202,12 @@ class Ledger:
                 raise HeadraceError(f"the ledger {self.path} cannot be used: {error}") from error
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    connection = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False)
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = NORMAL")
-    connection.executescript(_TABLES)
-    return connection
+def _file_at(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _add(connection: sqlite3.Connection, reserved: Reservation, *, open_calls: int, **cost: int) -> None:
@@ -203,20 +216,10 @@ def _add(connection: sqlite3.Connection, reserved: Reservation, *, open_calls: i
     connection.execute(_ADD, {"month": reserved.month, "engine": reserved.engine, **_NOTHING, **cost, **opened})
 
 
-def _fits(connection: sqlite3.Connection, asked: Reservation, tokens: int | None, nano_usd: int | None) -> bool:
+def _fits(connection: sqlite3.Connection, asked: Reservation, tokens: int | None, nano: int | None) -> bool:
     row = connection.execute(
         "SELECT prompt_tokens + completion_tokens + open_tokens, nano_usd + open_nano_usd FROM months WHERE month = ? AND engine = ?",
         (asked.month, asked.engine),
     ).fetchone()
     counted_tokens, counted_nano_usd = row or (0, 0)
-    return (tokens is None or counted_tokens + asked.tokens <= tokens) and (
-        nano_usd is None or counted_nano_usd + asked.nano_usd <= nano_usd
-    )
-
-
-def _nano_usd(price: tuple[float, float], prompt_tokens: int, completion_tokens: int) -> int:
-    return round((price[0] * prompt_tokens + price[1] * completion_tokens) * (_NANO / 1e6))
-
-
-def _budget(tokens: int | None, nano_usd: int | None, usd_in: float, usd_out: float) -> MonthlyBudget:
-    return MonthlyBudget(tokens=tokens, usd=None if nano_usd is None else nano_usd / _NANO, usd_per_million=(usd_in, usd_out))
+    return (tokens is None or counted_tokens + asked.tokens <= tokens) and (nano is None or counted_nano_usd + asked.nano_usd <= nano)

@@ -12,9 +12,10 @@ from flows.runtime.notes.run_records import add_record, notes_folder, page_of, r
 from flows.yaml_config import ConfigError, load
 from storage.errors import BadInput, HeadraceError
 from storage.outside import known_secrets
-from storage.outside.known_secrets import declare_secrets, holds_secret, is_secret_name, mask, mask_logins, shown, split_login
-from storage.store import Store
+from storage.outside.known_secrets import declare_secrets, holds_secret, is_secret_name, looks_random, mask, mask_logins, shown, split_login
+from storage.store import Journal, Store
 from storage.tables import TABLES
+from synth.engines.http import JsonServer
 from synth.worlds.live.live_spec import parse_live_spec
 
 KEY = 'sk-1234"567\\89/ä'
@@ -39,9 +40,58 @@ def test_a_secret_is_masked_as_it_is_and_as_json_and_urls_write_it() -> None:
 
 
 def test_short_values_numbers_and_paths_are_no_secrets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for value in ("abc", "123456789012", str(tmp_path)):
+    for value in ("abc", "123456789012", "1234567890.25", str(tmp_path)):
         monkeypatch.setenv("MY_TOKEN", value)
+        declare_secrets(*filter(looks_random, [value]))
         assert mask(f"see {value}") == f"see {value}"
+
+
+WORDS = {"POSTGRES_PASSWORD": "postgres", "SORT_KEY": "order_id", "MAX_TOKENS": "unlimited", "OPENAI_API_KEY": "not-needed"}
+
+
+def test_rows_do_not_depend_on_words_in_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Given variables that look like secrets by their names alone, then rows are those of a machine without them."""
+    row = dict.fromkeys(TABLES["tools"].columns) | {
+        "tool_id": "order_id-1",
+        "name": "unlimited",
+        "parameters": '{"order_id": 7, "key": "not-needed"}',
+        "description": "the postgres server",
+    }
+    frame = pl.DataFrame([row], schema=TABLES["tools"].columns)
+    plain = Store(tmp_path / "plain").write("tools", "tools-1", frame)
+    for name, value in WORDS.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("DATABASE_URL", "postgresql://postgres:postgres@host/orders")
+    JsonServer("http://host", WORDS["OPENAI_API_KEY"], in_flight=1, timeout_s=1, tries=1, name="x")
+    part = Store(tmp_path / "here").write("tools", "tools-1", frame)
+    assert part.content_hash == plain.content_hash
+    assert pl.read_parquet(tmp_path / "here" / part.path).row(0, named=True) == row
+
+
+def test_an_id_is_never_masked(tmp_path: Path) -> None:
+    row = dict.fromkeys(TABLES["clusters"].columns) | {"cluster_id": KEY, "domain": KEY, "tool_ids": [None, f"a {KEY}", "b"]}
+    part = Store(tmp_path).write("clusters", "clusters-1", pl.DataFrame([row], schema=TABLES["clusters"].columns))
+    kept = pl.read_parquet(tmp_path / part.path).row(0, named=True)
+    assert (kept["cluster_id"], kept["domain"], kept["tool_ids"]) == (KEY, "(secret)", [None, "a (secret)", "b"])
+
+
+def test_a_secret_is_masked_as_a_whole_word_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_TOKEN", "sk-learning")
+    for text in ("task-learning", "sk-learnings", "ask-learning-rate"):
+        assert mask(text) == text
+    for before in ("", "key=", "a\n", r"a\n", r"a\u0007", "a%20", "\x1b[31m", "\x1b[2J", "\x9b31m", "密钥", "_", "Bearer "):
+        for after in ("", '"', r"\n", "\n", "%20", "密", "_", "."):
+            assert mask(f"{before}sk-learning{after}") == f"{before}(secret){after}"
+
+
+def test_a_paid_answer_with_numbers_stays_whole_in_the_journal(tmp_path: Path) -> None:
+    """Given a key of digits, and a text that JSON would write as a number, then numbers of an answer stay numbers."""
+    declare_secrets("00000000", "12345678.5", "1234e5678")
+    kept = {"tokens": [100000000, 12345678.5], "text": "00000000 of it", "key": KEY, KEY: 1}
+    with Journal(tmp_path / "answers.jsonl") as journal:
+        journal.append(f"id {KEY}", kept)
+    masked = {"tokens": [100000000, 12345678.5], "text": "00000000 of it", "key": "(secret)", "(secret)": 1}
+    assert Journal(tmp_path / "answers.jsonl").entries() == {f"id {KEY}": masked}
 
 
 def test_logins_of_urls_are_masked_also_unknown_ones(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from storage.outside.safe_text import safe
 from storage.records import Message
 from storage.store import Store
 from synth.engines import http
-from synth.engines.base import ChatRequest, EngineFailure
+from synth.engines.base import ChatRequest, EngineFailure, EngineUnusable
 from synth.engines.cache import Answers
 from synth.engines.openai import OpenAIConfig, OpenAIEngine
 from synth.engines.structured import parse_and_check
@@ -90,6 +90,16 @@ def test_many_bombs_at_once_stay_in_memory(serve: Serve, extra_mb: object) -> No
     with engine_of(serve(server), tries=1) as engine, pytest.raises(HeadraceError):
         engine.chat(requests)
     assert extra_mb() < MOST_MB  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_sends_nothing_elsewhere(serve: Serve, status: int) -> None:
+    """Given a server that points into the client's own network, then nothing is asked there, and the URL is to blame."""
+    inside = Mock()
+    server = Hostile(says("", status, Location=f"{serve(inside)}/chat/completions"))
+    with engine_of(serve(server)) as engine, pytest.raises(EngineUnusable, match=rf"no model server answers at this URL \(status {status}"):
+        engine.chat([HI])
+    assert not inside.tries and not inside.counts
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import json
 import multiprocessing
 import signal
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +22,17 @@ from typer.testing import CliRunner
 from benchmarks.synthesis_sections.mock_openai import MODEL, Mock
 from flows.cli.main import app
 from flows.config import Config, keep_budgets
-from storage.errors import HeadraceError
+from storage.errors import BadInput
 from storage.records import Message
 from storage.store import Store
 from synth.engines import http
 from synth.engines.base import ChatRequest, EngineFailure
-from synth.engines.budget import BudgetSpent, MonthlyBudget
+from synth.engines.budget import Budget, BudgetSpent, MonthlyBudget
 from synth.engines.cache import Answers
 from synth.engines.openai import OpenAIConfig, OpenAIEngine
+from synth.engines.spending import metering
 from synth.engines.spending.ledger import Ledger, MonthSpent
+from synth.engines.spending.metering import EngineMeter, MostTokens
 from tests.conftest import Serve
 
 ENGINE, PRICE = "openai:mock", (1.0, 2.0)
@@ -156,6 +160,9 @@ def test_a_killed_process_leaves_what_it_may_have_spent(serve: Serve, tmp_path: 
     kept = len(Answers(Store(root))._known)
     after = ask(url, root, 70)
     assert after.calls == spent.calls + 70 - min(kept, 70) and after.open_calls == spent.open_calls
+    full = MonthlyBudget(tokens=after.prompt_tokens + after.completion_tokens + after.open_tokens)
+    with pytest.raises(BudgetSpent, match=r"^the budget of openai:mock"):  # at once: nothing waits for the calls of the dead
+        ask(url, root, 2_000, full)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["settle", "release", "leave"]), st.integers(0, 60), st.integers(1, 60)), max_size=30))
@@ -181,12 +188,135 @@ def test_the_sum_is_that_of_the_calls(tmp_path_factory: pytest.TempPathFactory, 
     ledger.close()
 
 
-def test_a_file_that_is_no_ledger_is_one_line(tmp_path: Path) -> None:
+def _flipped(data: bytes) -> bytes:
+    return data[:100] + bytes(byte ^ 0xFF for byte in data[100:140]) + data[140:]
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "flipped": _flipped,
+    "another version": lambda data: data[:18] + b"\x07\x07" + data[20:],
+    "zeroed": lambda data: bytes(len(data)),
+    "cut": lambda data: data[: len(data) // 2],
+    "emptied": lambda data: b"",
+    "another file": lambda data: b"not SQLite" * 100,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_ledger_is_begun_anew_from_the_answers(
+    serve: Serve, tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Given answers in the table and in the journal, then a damaged ledger counts at least these, and stands beside the new one."""
+    url, budget = serve(Mock()), MonthlyBudget(usd=1.0, usd_per_million=PRICE)
+    ask(url, tmp_path, 3, budget)
+    answers = Answers(Store(tmp_path))
+    answers.commit()
+    answers.close()
+    ask(url, tmp_path, 5)
     ledger = Ledger(tmp_path)
-    ledger.path.parent.mkdir(parents=True)
-    ledger.path.write_text("not SQLite" * 100)
-    with pytest.raises(HeadraceError, match=r"the ledger .*ledger\.sqlite cannot be used: file is not a database"):
-        ledger.reserve(ENGINE, 1, 1, PRICE)
+    assert ledger.spent(ENGINE) is not None
+    data = ledger.path.read_bytes()
+    ledger.close()
+    ledger.path.write_bytes(DAMAGES[damage](data))
+    ledger.set_budgets({ENGINE: budget})
+    spent = ask(url, tmp_path, 6)
+    assert (spent.calls, spent.prompt_tokens, spent.completion_tokens, spent.open_calls) == (6, 18, 60, 0)
+    assert spent.usd == pytest.approx(6 * 23e-6) and spent.budget == budget
+    (warning,) = [record.getMessage() for record in caplog.records if "ledger" in record.getMessage()]
+    assert "was damaged" in warning and "less than the bill" in warning
+    (aside,) = ledger.path.parent.glob("*.damaged-*")
+    assert aside.read_bytes() == DAMAGES[damage](data)
+    ledger.close()
+
+
+def test_answers_of_other_months_are_not_counted_again(serve: Serve, tmp_path: Path) -> None:
+    ask(serve(Mock()), tmp_path, 2)
+    answers = Answers(Store(tmp_path))
+    answers.commit()
+    answers.close()
+    later = Ledger(tmp_path, at("2999-01-01T00:00:00+00:00"))
+    later.path.write_bytes(b"")
+    assert later.spent(ENGINE) is None
+    later.close()
+
+
+def test_a_reservation_is_on_the_disk_before_its_call_is_sent(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    ledger.reserve(ENGINE, 1, 1, PRICE)
+    assert ledger._connection is not None
+    assert ledger._connection.execute("PRAGMA synchronous").fetchone() == (2,), "FULL: also after a power cut"
+    ledger.close()
+
+
+class Liar(Mock):
+    """Says that each answer took a thousand million tokens."""
+
+    async def chat(self, request: web.Request) -> web.StreamResponse:
+        usage = {"prompt_tokens": 10**9, "completion_tokens": 10**9}
+        return web.json_response({"choices": [{"message": {"content": "ok"}}], "usage": usage})
+
+
+def test_a_lie_about_tokens_spends_no_budget(serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    spent = ask(serve(Liar()), tmp_path, 5, MonthlyBudget(tokens=10_000))
+    assert spent.calls == 5 and spent.completion_tokens == 5 * 16 and spent.prompt_tokens < 5 * 200
+    assert [record.levelname for record in caplog.records if "1000000000 prompt" in record.getMessage()] == ["WARNING"]
+    budget = Budget(tokens=10_000)
+    with OpenAIEngine(OpenAIConfig(model=MODEL, base_url=serve(Liar())), budget=budget) as engine:
+        engine.chat(requests_of(5))
+    assert budget.spent_tokens < 5 * 216
+
+
+@pytest.mark.parametrize("is_shared", [False, True], ids=["two processes", "two roles"])
+def test_a_budget_is_not_spent_while_calls_of_others_are_open(serve: Serve, tmp_path: Path, is_shared: bool) -> None:
+    """Given a month with room for one reservation at a time, then those who ask at once wait for each other, and all are answered."""
+    url = serve(mock := Billing(0.1))
+    Ledger(tmp_path).set_budgets({ENGINE: MonthlyBudget(tokens=400)})
+    first = Answers(Store(tmp_path))
+    second = first if is_shared else Answers(Store(tmp_path))
+    request = [ChatRequest((Message(role="user", content=f"word {number}"),), max_tokens=200) for number in range(4)]
+    config = OpenAIConfig(model=MODEL, base_url=url)
+    with OpenAIEngine(config, answers=first) as one, OpenAIEngine(config, answers=second) as other, ThreadPoolExecutor(2) as threads:
+        told = [threads.submit(one.chat, request[:2]), threads.submit(other.chat, request[2:])]
+        assert sum(len(each.result()) for each in told) == 4
+    spent = first.ledger.spent(ENGINE)
+    assert spent is not None and (spent.calls, spent.open_calls, mock.most_in_flight) == (4, 0, 1)
+    first.close()
+    second.close()
+
+
+def test_calls_of_others_are_waited_for_no_longer_than_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(metering, "WAIT_S", 0.01)
+    ledger = Ledger(tmp_path)
+    ledger.set_budgets({ENGINE: MonthlyBudget(tokens=100)})
+    mine, theirs = (EngineMeter(one, ENGINE, PRICE) for one in (ledger, Ledger(tmp_path)))
+    assert theirs.try_to_reserve(60, 0) is not None
+    with pytest.raises(BudgetSpent, match=r"open for 0\.01 s.* 60 of 100 tokens, and the next call may take 70"):
+        asyncio.run(mine.call(MostTokens(60, 10)).reserve())
+    assert "waits for them" in caplog.text
+    theirs.end()
+    with pytest.raises(BudgetSpent, match=r"^the budget of openai:mock for"):
+        asyncio.run(mine.call(MostTokens(60, 10)).reserve())
+
+
+def test_a_limit_by_either_name_bounds_the_bytes_and_the_cost(serve: Serve, tmp_path: Path) -> None:
+    class Long(Mock):
+        async def chat(self, request: web.Request) -> web.StreamResponse:
+            return web.json_response({"choices": [{"message": {"content": "x" * 1_200_000}}]})
+
+    for more in ({"max_completion_tokens": 2_000}, {"max_tokens": None, "max_completion_tokens": 2_000}):
+        spent = ask(serve(Long()), tmp_path / str(len(more)), 1, extra=more)
+        assert (spent.calls, spent.completion_tokens) == (1, 2_000)
+
+
+def test_a_request_without_a_limit_is_refused_where_a_month_has_one(serve: Serve, tmp_path: Path) -> None:
+    mock = Mock()
+    url, unlimited = serve(mock), {"max_tokens": None}
+    with pytest.raises(BadInput, match=r"^openai:mock has a monthly budget, but a request without a limit .* give max_tokens or .*$"):
+        ask(url, tmp_path, 1, MonthlyBudget(tokens=10_000), extra=unlimited)
+    assert not mock.tries
+    assert ask(url, tmp_path / "free", 1, extra=unlimited).completion_tokens == 10
 
 
 def test_a_configuration_gives_its_budgets_to_the_store_and_the_command_shows_them(serve: Serve, tmp_path: Path) -> None:
