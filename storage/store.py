@@ -165,7 +165,9 @@ class Store:
             reader = self._current_reader()
             try:
                 answer = run_query(reader, lambda: pl.from_arrow(reader.sql(sql, params=list(params)).to_arrow_table()))
-            except (duckdb.IOException, duckdb.InvalidInputException, duckdb.SerializationException) as error:
+            except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException, duckdb.InterruptException):
+                raise
+            except duckdb.Error as error:
                 self._refuse_damaged(reader, error)
                 raise
         assert isinstance(answer, pl.DataFrame)
