@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -82,18 +83,8 @@ class CommitLog:
         """The committed parts in the order of their commits; of several entries with one id, the last. Incomplete lines are skipped."""
         found: dict[str, LoggedPart] = {}
         for entry in self._entries():
-            for path, rows, size, changed_ns in entry.get("parts", ()):
-                part = part_of_path(Path(path), int(rows))
-                found.pop(part.part_id, None)
-                found[part.part_id] = LoggedPart(part, entry["at_us"], size, changed_ns)
-            for path in entry.get("forgotten", ()):
-                part = part_of_path(Path(path), 0)
-                if part.part_id in found and found[part.part_id].part.path == part.path:
-                    del found[part.part_id]
-            for path, size, changed_ns in entry.get("stamps", ()):
-                known = found.get(part_of_path(Path(path), 0).part_id)
-                if known is not None:
-                    found[known.part.part_id] = replace(known, size=size, changed_ns=changed_ns)
+            with suppress(KeyError, TypeError, ValueError):  # an altered line is an unreadable one
+                _apply(entry, found)
         return list(found.values())
 
     def _entries(self) -> Iterable[dict[str, Any]]:
@@ -125,6 +116,23 @@ class CommitLog:
         except OSError:
             return 0, 0
         return status.st_size, status.st_mtime_ns
+
+
+def _apply(entry: Mapping[str, Any], found: dict[str, LoggedPart]) -> None:
+    """Applies a line to the parts of the lines before it."""
+    for path, rows, size, changed_ns in entry.get("parts", ()):
+        part = part_of_path(Path(path), int(rows))
+        at_us = int(entry["at_us"])
+        found.pop(part.part_id, None)
+        found[part.part_id] = LoggedPart(part, at_us, size, changed_ns)
+    for path in entry.get("forgotten", ()):
+        part = part_of_path(Path(path), 0)
+        if part.part_id in found and found[part.part_id].part.path == part.path:
+            del found[part.part_id]
+    for path, size, changed_ns in entry.get("stamps", ()):
+        known = found.get(part_of_path(Path(path), 0).part_id)
+        if known is not None:
+            found[known.part.part_id] = replace(known, size=size, changed_ns=changed_ns)
 
 
 def _parse(line: bytes) -> dict[str, Any]:

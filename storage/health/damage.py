@@ -157,7 +157,7 @@ def _problem_of_catalogue(path: Path, root: Path) -> str:
             for table in duckdb_catalog.catalogue_tables(connection):
                 connection.execute(f"SELECT count(COLUMNS(*)) FROM {table}").fetchall()
     except (BadInput, duckdb.Error, OSError) as error:
-        reason = str(error).partition(": ")[2].partition("; `headrace")[0] or str(error)
+        reason = str(error).partition(": ")[2].rpartition("; ")[0] or str(error)
         return f"cannot be read: {reason.splitlines()[0][:160]}"
     return ""
 

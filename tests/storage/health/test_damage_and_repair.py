@@ -385,3 +385,13 @@ def test_no_store_is_refused(tmp_path):
         check(tmp_path)
     with pytest.raises(HeadraceError):
         repair(tmp_path)
+
+
+def test_an_altered_line_of_the_log_is_skipped(store):
+    """Given lines that are JSON of other shapes, then the other lines count."""
+    before = store.log.parts()
+    with store.log.path.open("ab") as file:
+        file.write(
+            b'{"parts": [["a"]]}\n[1]\n{"at_us": "x", "parts": [1]}\n{"forgotten": 7}\n{"parts": [["lake/rollouts/x-1.parquet", 1, 2, 3]]}\n'
+        )
+    assert store.log.parts() == before
