@@ -392,6 +392,7 @@ def test_an_altered_line_of_the_log_is_skipped(store):
     before = store.log.parts()
     with store.log.path.open("ab") as file:
         file.write(
-            b'{"parts": [["a"]]}\n[1]\n{"at_us": "x", "parts": [1]}\n{"forgotten": 7}\n{"parts": [["lake/rollouts/x-1.parquet", 1, 2, 3]]}\n'
+            b'{"parts": [["a"]]}\n[1]\n{"at_us": "x", "parts": [1]}\n{"forgotten": 7}\n'
+            b'{"parts": [["lake/rollouts/x-1.parquet", 1, 2, 3]]}\n'
         )
     assert store.log.parts() == before
