@@ -1,9 +1,9 @@
 """The tables of a store: columns, types, keys, and the columns left out of content hashes.
 
 One idea: each table is declared once, here. The catalogue's SQL is generated from the declarations (`create_sql`), and the schema version
-is their hash. A store of another version is refused; there are no migrations. Rows of catalogue tables lie in DuckDB. Lake tables are
-large: their rows stay in Parquet parts, and are read through views. A late table is in no version: a store that lacks it reads as one that
-has no row of it, and gets it with the first row.
+is their hash. A store of another version is refused until `storage/health/upgrade.py` has built its catalogue again from the parts. Rows of
+catalogue tables lie in DuckDB. Lake tables are large: their rows stay in Parquet parts, and are read through views. A late table is in no
+version: a store that lacks it reads as one that has no row of it, and gets it with the first row.
 """
 
 from __future__ import annotations
