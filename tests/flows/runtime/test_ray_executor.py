@@ -89,7 +89,7 @@ def test_a_killed_node_does_not_change_the_result(executor: tuple[RayExecutor, R
     assert ("near sketches", 2, 8) in reports
     assert on_ray.run == local.run and on_ray.task_ids == local.task_ids
     assert there.content_hash() == here.content_hash()
-    assert not [path for path in there.lake.rglob("*") if path.is_file() and path.suffix != ".parquet"]
+    assert {path.name for path in there.lake.rglob("*") if path.is_file() and path.suffix != ".parquet"} == {there.log.path.name}
 
 
 def test_a_step_of_a_strangers_runs_there_as_here(executor: tuple[RayExecutor, RayHead], short_log: Path, tmp_path: Path) -> None:
