@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 import duckdb
+import polars as pl
 
 from storage import duckdb_catalog
 from storage.commits.commit_log import CommitLog, LoggedPart
@@ -166,10 +167,11 @@ def _check_log(store: Store) -> list[Damage]:
     """Whether log and catalogue have the same parts, but for the last commit; a store of an older version has no log."""
     if not store.log.path.exists():
         return []
-    logged = store.log.parts()
-    last_us = store.log.last_us()
-    earlier = store.query("SELECT part_id FROM parts WHERE epoch_us(committed_at) <= ?", [last_us])["part_id"]
-    lacking = set(earlier) - {one.part.part_id for one in logged}
+    logged, last_us = store.log.parts(), store.log.last_us()
+    rows = store.query("SELECT part_id, epoch_us(committed_at) AS at_us FROM parts")
+    unlogged = rows.filter(pl.col("at_us") > last_us)["at_us"].n_unique()
+    compared = rows if unlogged > 1 else rows.filter(pl.col("at_us") <= last_us)  # a kill leaves one commit without its line
+    lacking = set(compared["part_id"]) - {one.part.part_id for one in logged}
     name = store.log.path.relative_to(store.root)
     found = [Damage("catalogue", name, f"lacks {len(lacking):,} committed parts, {min(lacking)} among them")] if lacking else []
     return found or _lacking(store, logged)
