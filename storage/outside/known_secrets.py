@@ -164,8 +164,10 @@ def _is_number(value: str) -> bool:
 
 
 def _is_path(value: str) -> bool:
+    """Whether a file of this name is there, or its folder could be."""
     try:
-        return Path(value).exists()
+        path = Path(value)
+        return path.exists() or (path.is_absolute() and path.parent.is_dir() and len(path.parts) > 2)
     except (OSError, ValueError):
         return False
 
