@@ -20,7 +20,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.harness import ROOT, fail
@@ -58,7 +57,7 @@ def _measure_kills(folder: Path, seed: int) -> dict[str, float]:
     with started(latency_ms=LATENCY_MS, faults=FAULTS, journal=folder / "served") as server:
         for place in range(KILLS):
             client, asked = _client(server.url, folder, seed), REQUESTS * (place + rng.random()) / (KILLS + 1)
-            _wait(client, lambda asked=asked: len(faults._kept(folder)) >= asked)  # type: ignore[misc]
+            faults.wait_until(client, lambda asked=asked: len(faults.kept_answers(folder)) >= asked)  # type: ignore[misc]
             client.send_signal(signal.SIGKILL)
             client.wait()
             killed_at_s = time.monotonic()
@@ -69,7 +68,7 @@ def _measure_kills(folder: Path, seed: int) -> dict[str, float]:
     return {
         "client_calls": len(sent),
         "client_lost": len(_asked(seed) - _answered(folder)),
-        "client_double_paid": faults.paid_twice(sent, {**kept, **faults._kept(folder)}),
+        "client_double_paid": faults.paid_twice(sent, {**kept, **faults.kept_answers(folder)}),
         "ledger_below_bill": max(0, bill - sum(_counted(folder))),
     }
 
@@ -82,7 +81,7 @@ def _measure_budget(folder: Path, seed: int) -> dict[str, float]:
     Ledger(folder / "store").set_budgets({f"openai:{MODEL}": MonthlyBudget(tokens=MONTH_TOKENS)})
     with started(latency_ms=LATENCY_MS, faults=FAULTS, journal=folder / "served") as server:
         first, second = _client(server.url, folder, seed), _client(server.url, folder, seed + 1)
-        _wait(first, lambda: sum(_counted(folder)) > MONTH_TOKENS / 3)
+        faults.wait_until(first, lambda: sum(_counted(folder)) > MONTH_TOKENS / 3)
         first.send_signal(signal.SIGKILL)
         first.wait()
         _finish(_client(server.url, folder, seed))
@@ -125,15 +124,6 @@ def _client(url: str, folder: Path, seed: int) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "benchmarks.operations.client", url, str(folder), str(seed)]
     with (folder / "client.log").open("ab") as log:
         return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-
-
-def _wait(client: subprocess.Popen[bytes], until: Callable[[], bool]) -> None:
-    end = time.monotonic() + LONGEST_S
-    while not until():
-        if client.poll() is not None or time.monotonic() > end:
-            client.kill()
-            fail("the client ended before it was to be killed, or took too long")
-        time.sleep(0.02)
 
 
 def _finish(client: subprocess.Popen[bytes]) -> None:

@@ -172,15 +172,15 @@ def measure_faults(_: Deadline) -> Figures:
     server = partial(started, latency_ms=LATENCY_MS, faults=FAULTS, journal=folder / "served")
     with server() as first:
         client = _client(first, folder)
-        _wait(client, lambda: len(_kept(folder)) >= SERVER_ENDS_AT)
+        wait_until(client, lambda: len(kept_answers(folder)) >= SERVER_ENDS_AT)
         first.kill()
         with server(port=first.port) as second:
-            _wait(client, lambda: len(_kept(folder)) >= CLIENT_ENDS_AT)
+            wait_until(client, lambda: len(kept_answers(folder)) >= CLIENT_ENDS_AT)
             client.send_signal(signal.SIGKILL)
             client.wait()
             killed_at_s, arrived = time.monotonic(), _journalled(folder)
             _finish(_client(second, folder))
-    kept = dict.fromkeys(arrived, killed_at_s) | _kept(folder)
+    kept = dict.fromkeys(arrived, killed_at_s) | kept_answers(folder)
     sent, outcomes = tries(folder / "served"), played(folder)
     again, asked = sent_again(sent), {one.request for one in sent}
     if len(outcomes) < CONVERSATIONS:
@@ -244,7 +244,7 @@ def _client(server: Running, folder: Path, tokens: int = 0, proposals: int = PRO
         return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
 
-def _wait(client: subprocess.Popen[bytes], until: Callable[[], bool]) -> None:
+def wait_until(client: subprocess.Popen[bytes], until: Callable[[], bool]) -> None:
     end = time.monotonic() + LONGEST_S
     while not until():
         if client.poll() is not None or time.monotonic() > end:
@@ -263,7 +263,7 @@ def _finish(client: subprocess.Popen[bytes]) -> None:
         fail(f"the client ended with code {code}; its log lies under {WORK}")
 
 
-def _kept(folder: Path) -> dict[str, float]:
+def kept_answers(folder: Path) -> dict[str, float]:
     """Requests whose answers are in the client's journal, and since when, as it noted itself."""
     path = folder / "kept"
     pairs = (line.split() for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")) if path.exists() else ()

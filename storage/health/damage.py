@@ -48,17 +48,19 @@ class Damage:
 def look(store: Store, progress: Progress = lambda *_: None) -> list[Damage]:
     """What is damaged, as far as names, sizes and times of files tell; a file with another time is read, once."""
     found, seen_well = list[Damage](), list[str]()
-    logged = store.log.parts() if store.log.path.exists() else _committed(store)
-    if store.query("SELECT count(*) FROM parts").item() < len(logged):
-        return _lacking(store, logged)
-    for number, one in enumerate(logged, 1):
+    logged = store.log.parts()
+    if lacking := _lacking(store, logged):
+        return lacking
+    of_catalogue = {one.part.part_id: one for one in _committed(store)}  # of parts without a line, only whether they are there
+    every = (of_catalogue | {one.part.part_id: one for one in logged}).values()
+    for number, one in enumerate(every, 1):
         problem = _look_at_part(store, one)
         if problem:
             found.append(Damage("part", one.part.path, problem))
         elif problem is None:
             seen_well.append(str(one.part.path))
-            progress("reading parts with another time", number, len(logged))
-        if seen_well and (len(seen_well) == _STAMPED_AT_ONCE or number == len(logged)):
+            progress("reading parts with another time", number, len(every))
+        if seen_well and (len(seen_well) == _STAMPED_AT_ONCE or number == len(every)):
             store.log.stamp(seen_well)
             seen_well.clear()
     return found

@@ -32,7 +32,7 @@ def test_a_client_that_forgets_its_answers_is_seen_to_pay_twice(tmp_path: Path) 
     with started(latency_ms=1, faults={"rate_limited": 0.2}, journal=tmp_path / "served") as server:
         for _ in range(2):
             faults._finish(faults._client(server, tmp_path, proposals=6))
-        sent, kept = faults.tries(tmp_path / "served"), faults._kept(tmp_path)
+        sent, kept = faults.tries(tmp_path / "served"), faults.kept_answers(tmp_path)
         requests = {one.request for one in sent}
         assert set(kept) == requests and len(sent) > len(requests) > 6
         assert faults.paid_twice(sent, kept) == 0

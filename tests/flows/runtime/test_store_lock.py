@@ -12,10 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from flows.config import Config
 from flows.runtime.locks import is_held, lock
 from flows.runtime.notes.run_records import notes_folder
-from flows.runtime.store_lock import hold_store
+from flows.runtime.store_lock import hold_store, work_on_store
 from storage.errors import HeadraceError
+from storage.store import Store
+from tests.storage.health.test_damage_and_repair import part_file, work
 
 OTHER = """
 import sys
@@ -93,3 +96,18 @@ def test_a_run_of_a_deployment_waits_for_the_lock(tmp_path: Path, other: subproc
     other.communicate("\n")
     output, _ = waiter.communicate("\n", timeout=30)
     assert output.splitlines() == ["in"]
+
+
+@pytest.mark.parametrize("is_logged", [True, False])
+def test_a_flow_refuses_a_damaged_store_before_it_begins(tmp_path: Path, is_logged: bool) -> None:
+    """Given a part that is gone, then the flow names it and the command that helps; also where the log of commits was lost."""
+    store = Store(tmp_path / "store")
+    work(store)
+    part_file(store.root).unlink()
+    if not is_logged:
+        store.log.path.write_bytes(b"")
+    with (
+        pytest.raises(HeadraceError, match=r"is damaged: lake/rollouts/.* is missing.*headrace store repair"),
+        work_on_store("curate", Config(store=store.root)),
+    ):
+        raise AssertionError("the flow began")
