@@ -176,7 +176,7 @@ class _Run:
             unsteered=unsteered,
             alarms=tuple(self.state.alarms),
             notes=(*self.notes, *self._shortfall_notes()),
-            is_spent=self.is_spent,
+            is_spent=self._ran_out_of_budget(),
         )
 
     def _play_rounds(self) -> tuple[int, tuple[Figure, ...]]:
@@ -222,12 +222,15 @@ class _Run:
     def _is_over(self, controller: Controller) -> bool:
         return self.state.accepted >= self.config.accepted or self.state.proposals >= self.config.max_proposals or controller.is_done()
 
+    def _ran_out_of_budget(self) -> bool:
+        return self.is_spent or (self.engines.budget is not None and self.engines.budget.is_spent)
+
     def _shortfall_notes(self) -> list[str]:
         """Why fewer trajectories were accepted than requested, and what to do; empty if enough were accepted."""
         got, target = self.state.accepted, self.config.accepted
         if got >= target:
             return []
-        if self.is_spent or (self.engines.budget is not None and self.engines.budget.is_spent):
+        if self._ran_out_of_budget():
             return [f"{got:,} of {target:,} accepted when the budget was spent"]
         if self.state.proposals >= self.config.max_proposals:
             return [f"stopped at {got:,} of {target:,} accepted: all {self.config.max_proposals:,} proposals are used up (max_proposals)"]

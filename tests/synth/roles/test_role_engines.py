@@ -313,7 +313,7 @@ def test_a_spent_budget_ends_the_run_cleanly_and_a_larger_one_takes_it_up(plain:
     small = Metered(reciting_engine, Budget(tokens=1500))
     store, result = run_synthesis(tmp_path, replace(engines_of(assistant=small), budget=small.budget))
 
-    assert result.accepted < PLAIN.accepted and any("budget is spent" in note for note in result.notes)
+    assert result.accepted < PLAIN.accepted and result.is_spent and any("budget is spent" in note for note in result.notes)
     assert small.budget.spent_tokens <= 1500 + 12 * 110, "but for those that were in flight"
     store, result = run_synthesis(tmp_path, engines_of(assistant=Metered(reciting_engine, Budget())))
     assert result.accepted == PLAIN.accepted and store.query(TALKS).equals(plain.query(TALKS))
