@@ -106,7 +106,7 @@ class CommitLog:
             return
         with self.path.open("ab+") as file:
             is_torn = file.tell() and os.pread(file.fileno(), 1, file.tell() - 1) != b"\n"
-            file.write(b"\n" * bool(is_torn) + _bytes(entries))
+            file.write((b"\n" if is_torn else b"") + _bytes(entries))
             file.flush()
             os.fsync(file.fileno())
 

@@ -90,7 +90,8 @@ if __name__ == "__main__":
     if len(sys.argv) > 1:
         run_engine(int(sys.argv[1]))
     elif (exit_code := guard()) < 0:
-        signal.signal(-exit_code, signal.SIG_DFL) if -exit_code not in (signal.SIGKILL, signal.SIGSTOP) else None
+        if -exit_code not in (signal.SIGKILL, signal.SIGSTOP):  # these two have no handler
+            signal.signal(-exit_code, signal.SIG_DFL)
         os.kill(os.getpid(), -exit_code)
     else:
         sys.exit(exit_code)
