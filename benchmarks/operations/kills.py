@@ -1,7 +1,7 @@
-"""kill -9 at seeded moments of whole runs: of the flow, the Prefect server, the trainer; then the same command again.
+"""kill -9 at seeded moments: of the flow, the Prefect server and the trainer of whole runs, and of Ray's workers below a funnel.
 
-kills: how many. recoveries_equal_hash: kills after which the same command ended with the content hash of an undisturbed run.
-left_processes: processes in a folder that were alive ten seconds after its last command had ended.
+kills: how many. recoveries_equal_hash: kills after which the same command (for a worker of Ray: the command that was running) ended with
+the content hash of an undisturbed one. left_processes: processes in a folder that were alive ten seconds after its last command had ended.
 """
 
 from __future__ import annotations
@@ -17,26 +17,32 @@ from contextlib import suppress
 from pathlib import Path
 
 from benchmarks.harness import Deadline, Figures
-from benchmarks.operations.whole_runs import FOLDER, run, undisturbed
+from benchmarks.operations.whole_runs import FOLDER, headrace, run, undisturbed
 from storage.store import Store
 
 KEYS = ("kills", "recoveries_equal_hash", "left_processes")
 MINUTES = 10.0
-KILLS = 50
+KILLS, RAY_KILLS = 50, 10
+RAY_CONFIG = "haystack:\n  rows: 300000\n"
+"""For the funnel on Ray: so many rows that its tasks last."""
 _IN_A_FOLDER = 10
 """Most kills of one run, one after another, before it may end."""
+_OF_A_FUNNEL = 4
+"""Most workers of Ray killed below one funnel: Ray tries a task six times."""
 
 
 def measure(deadline: Deadline) -> Figures:
     """Each run is killed up to ten times on its way; a kill counts as recovered if its run ends with the hash of an undisturbed one."""
     _, expected = undisturbed()
-    picked, kills, recovered, left = random.Random(7), 0, 0, 0
+    deadline.allows(MINUTES)
+    picked = random.Random(7)
+    kills, recovered, left = _kill_workers_of_ray(picked)
     while kills < KILLS:
         deadline.allows(MINUTES)
         folder = FOLDER / f"killed-{kills}"
         shutil.rmtree(folder, ignore_errors=True)
         done = 0
-        while done < _IN_A_FOLDER:
+        while done < min(_IN_A_FOLDER, KILLS - kills):
             victim = picked.choice(list(VICTIMS))
             was_killed, is_over = _run_and_kill(folder, victim, picked.uniform(1.0, 25.0))
             done += was_killed
@@ -53,6 +59,44 @@ def measure(deadline: Deadline) -> Figures:
         print(f"    {done} kills in this folder; {'equal hash' if is_equal else f'NOT equal: {ended.last_line}'}", flush=True)
         shutil.rmtree(folder, ignore_errors=True)
     return {"kills": kills, "recoveries_equal_hash": recovered, "left_processes": left}
+
+
+def _kill_workers_of_ray(picked: random.Random) -> tuple[int, int, int]:
+    """Kills, kills after which the command that was running ended with the hash of one that runs without Ray, and processes left."""
+    folder = FOLDER / "ray"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    (folder / "ray.yaml").write_text(RAY_CONFIG)
+    curate = ("curate", "--config", "ray.yaml", "--store")
+    headrace(*curate, "undisturbed", folder=folder)
+    expected = Store(folder / "undisturbed").content_hash()
+    kills = recovered = left = number = 0
+    while kills < RAY_KILLS:
+        number += 1
+        killed: list[int] = []
+        ended = headrace(*curate, str(number), "--ray", "local", folder=folder, kill_when=_killer_of_workers(folder, picked, killed))
+        done = len(killed)
+        is_equal = ended.code == 0 and Store(folder / str(number)).content_hash() == expected
+        kills, recovered, left = kills + done, recovered + done * is_equal, left + _left(folder)
+        print(f"    {kills}: {done} workers of Ray killed; {'equal hash' if is_equal else f'NOT equal: {ended.last_line}'}", flush=True)
+    shutil.rmtree(folder)
+    return kills, recovered, left
+
+
+def _killer_of_workers(folder: Path, picked: random.Random, killed: list[int]) -> Callable[[], bool]:
+    """To be asked again and again: kills one of Ray's workers every few seconds, and notes its process. Always returns False."""
+    next_at = time.monotonic()
+
+    def kill_one() -> bool:
+        nonlocal next_at
+        if len(killed) < _OF_A_FUNNEL and time.monotonic() >= next_at and (workers := _of(folder, "ray::_call")):
+            with suppress(ProcessLookupError):
+                os.kill(worker := picked.choice(workers), signal.SIGKILL)
+                killed.append(worker)
+            next_at = time.monotonic() + picked.uniform(0.5, 3.0)
+        return False
+
+    return kill_one
 
 
 def _run_and_kill(folder: Path, victim: str, after_s: float) -> tuple[bool, bool]:

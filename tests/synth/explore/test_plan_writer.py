@@ -74,7 +74,7 @@ def propose(world: type[LiveWorld], *answers: JSON, count: int = 1) -> tuple[Wri
 def test_values_of_a_proposed_plan_are_said_or_looked_up(bare: tuple[Measured, type[LiveWorld]]) -> None:
     written, found, _ = propose(bare[1], MOVE)
     assert (written.asked, written.kept, written.problems) == (1, 1, ())
-    intent = next(intent for intent in found.intents if len(intent.calls) == 2)
+    (intent,) = (intent for intent in found.intents if any("note about the" in said for said in intent.says))
     assert intent.calls[1].arguments["shelf"] == {"said": "shelf"}
     (at, path) = intent.calls[1].arguments["note_id"]["found"]
     assert (at, list(path)) == (0, [{"where": ["title", "note_entry_title"]}, "note_id"])
@@ -152,7 +152,7 @@ def test_what_was_admitted_before_the_engine_failed_is_kept(bare: tuple[Measured
 def test_a_rewording_says_what_the_request_says(bare: tuple[Measured, type[LiveWorld]]) -> None:
     measured, world = bare
     _, found, _ = propose(world, MOVE)
-    intent = next(intent for intent in found.intents if len(intent.calls) == 2)
+    (intent,) = (intent for intent in found.intents if any("note about the" in said for said in intent.says))
     slot = next(each.name for each in intent.slots if each.name != "shelf")
     lost: dict[str, JSON] = {"requests": [f"Put {{{slot}}} elsewhere."]}
     good = [f"My {{{slot}}} note should be on {{shelf}}.", f"{{shelf}} is where {{{slot}}} belongs, would you?"]
