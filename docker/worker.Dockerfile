@@ -16,7 +16,7 @@ RUN python3 -m venv /opt/headrace \
 
 FROM ${BASE}
 RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates python3 && rm -rf /var/lib/apt/lists/* \
-    && useradd --uid 10001 --create-home headrace && install -d -o headrace /headrace /headrace/runs
+    && useradd --uid 10001 --create-home headrace && install -d -o headrace /headrace /headrace/runs /headrace/.prefect /headrace/.prefect/workers
 COPY --from=install /opt/headrace /opt/headrace
 COPY prefect.yaml automations.yaml /headrace/
 COPY configs /headrace/configs

@@ -365,7 +365,10 @@ def doctor(
 
 
 @app.command(rich_help_panel="Operations")
-def up(debug: Debug = False) -> None:
+def up(
+    foreground: Annotated[bool, typer.Option("--foreground", help="Stay until Ctrl-C or SIGTERM, and stop them then.")] = False,
+    debug: Debug = False,
+) -> None:
     """Start a Prefect server, a work pool and a worker in the background, and deploy the flows of prefect.yaml. Safe to repeat.
 
     Example: headrace up
@@ -375,7 +378,7 @@ def up(debug: Debug = False) -> None:
         from flows.runtime.notes.run_records import describe_others
         from flows.runtime.server import home, named_server
 
-        url = daemon.up(out.print)
+        url = daemon.up(out.print, foreground=foreground)
         for sentence in describe_others(Path("runs").glob("*/store"), str(home()) if named_server() is None else url):
             print_text(sentence)
         out.print(
@@ -383,6 +386,8 @@ def up(debug: Debug = False) -> None:
             f"use it: export PREFECT_API_URL={url}\nstop it: headrace down (or make down)",
             soft_wrap=True,
         )
+        if foreground:
+            daemon.stay(out.print)
 
 
 @app.command(rich_help_panel="Operations")

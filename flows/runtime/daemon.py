@@ -3,7 +3,8 @@
 One idea: a background process, the keeper, holds `.prefect/keeper.lock`. It is a client of the project's own server, so the server lives
 as long as the keeper. The worker watches this lock, and the flow runs that it starts watch a lock of the worker: all end when the keeper
 ends, even by `kill -9`. The keeper starts a killed worker again, after it has settled the runs that died with it.
-With PREFECT_API_URL set, `up` creates pool, deployments and worker on that server instead.
+With PREFECT_API_URL set, `up` creates pool, deployments and worker on that server instead. A container calls `up --foreground`; keepers of
+several containers that share the folder `.prefect/workers` settle each other's dead runs.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from flows.runtime.deployed.automations import create_automations
-from flows.runtime.deployed.dead_runs import settle_runs
+from flows.runtime.deployed.dead_runs import hold_worker_lock, settle_runs
 from flows.runtime.deployed.run_process import WORKER_LOCK
 from flows.runtime.deployed.spare_engine import start_spare
 from flows.runtime.locks import Busy, die_with, is_held, lock
@@ -35,12 +38,16 @@ KEEPER_LOCK = "HEADRACE_KEEPER_LOCK"
 """Environment variable with the path of the keeper's lock. The worker ends when this lock is released."""
 QUERY_EVERY_S = "2"
 """How often the worker asks for runs. Prefect's 10 s would be most of the time between an event and the run that it starts."""
+LOOK_EVERY_S = 2.0
+"""How often the keeper looks for dead workers of other keepers."""
 SHORT_LIFE_S, LONGEST_PAUSE_S = 30.0, 60.0
 """A worker that ended sooner is started again after a pause, each time twice as long."""
 
 
-def up(say: Callable[[str], None]) -> str:
+def up(say: Callable[[str], None], *, foreground: bool = False) -> str:
     """Start the server and the worker if they do not run yet, and deploy every flow of `prefect.yaml`. Safe to call again.
+
+    foreground: they write to this process' output, and the worker says at port 8080 (PREFECT_WORKER_WEBSERVER_PORT) whether it is healthy.
 
     Returns the server's API URL.
     Raises BadInput if this folder has no prefect.yaml or `.prefect` is not a folder; HeadraceError if a process does not start.
@@ -51,7 +58,7 @@ def up(say: Callable[[str], None]) -> str:
         )
     folder = home()
     if not is_held(folder / "keeper.lock"):
-        _start_keeper(folder)
+        _start_keeper(folder, foreground)
     say("starting the Prefect server and the worker")
     url, notes = _wait_until_ready(folder)
     for note in notes:
@@ -66,6 +73,17 @@ def up(say: Callable[[str], None]) -> str:
         with get_client(sync_client=True) if named_server() else SyncPrefectClient(url) as client:
             say(f"automations.yaml: {create_automations(Path('automations.yaml'), client)} automations")
     return url
+
+
+def stay(say: Callable[[str], None]) -> None:
+    """Wait for SIGTERM or Ctrl-C, and stop what `up` started. Raises HeadraceError: the keeper has ended by itself."""
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    while not stopped.wait(1.0):
+        if not is_held(home() / "keeper.lock"):
+            raise HeadraceError("the keeper of the worker has ended")
+    down(say)
 
 
 def down(say: Callable[[str], None]) -> None:
@@ -90,11 +108,12 @@ def down(say: Callable[[str], None]) -> None:
     say("stopped the worker and its runs; the server stops too, unless another run still uses it")
 
 
-def _start_keeper(folder: Path) -> None:
+def _start_keeper(folder: Path, foreground: bool) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "keeper.json").unlink(missing_ok=True)
-    with (folder / "keeper.log").open("wb") as out:
-        command = [sys.executable, "-P", "-m", "flows.runtime.daemon", "keep"]
+    with (folder / "keeper.log").open("wb") as log:
+        command = [sys.executable, "-P", "-m", "flows.runtime.daemon", "keep", *(["--with-healthcheck"] if foreground else [])]
+        out = None if foreground else log
         subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
 
 
@@ -141,14 +160,12 @@ def run_keeper() -> None:
         os.environ.update(client_environment(folder, url))
         # Children of a shell's `&` inherit an ignored SIGINT. A worker with SIGINT ignored could not be stopped cleanly.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        _keep_worker(
-            folder, None if named else POOL, lambda worker: _write_state(folder, pid=os.getpid(), url=url, worker=worker, notes=notes)
-        )
+        _keep_worker(folder, named is None, lambda worker: _write_state(folder, pid=os.getpid(), url=url, worker=worker, notes=notes))
         (folder / "keeper.json").unlink(missing_ok=True)
 
 
-def _keep_worker(folder: Path, pool: str | None, note_start: Callable[[int], None]) -> None:
-    """Run a worker, and another one whenever it ends, until SIGTERM. pool: see `settle_runs`."""
+def _keep_worker(folder: Path, is_alone: bool, note_start: Callable[[int], None]) -> None:
+    """Run a worker, and another one whenever it ends, until SIGTERM. is_alone: no other keeper has workers in the pool."""
     running: list[subprocess.Popen[bytes]] = []
     stopped: list[int] = []
 
@@ -161,45 +178,47 @@ def _keep_worker(folder: Path, pool: str | None, note_start: Callable[[int], Non
     pause_s = 1.0
     while not stopped:
         begin = time.monotonic()
-        _settle_patiently(folder, pool, stopped)
+        while not stopped and not _settle(folder, is_alone=is_alone):  # without a server, a worker could do nothing either
+            time.sleep(LOOK_EVERY_S)
         running[:] = [_start_worker(folder)]
         note_start(running[0].pid)
         if stopped:
             running[0].send_signal(signal.SIGINT)
-        print(f"the worker ended with exit code {running[0].wait()}", flush=True)
+        print(f"the worker ended with exit code {_wait_for(running[0], folder)}", flush=True)
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S) if time.monotonic() - begin < SHORT_LIFE_S else 1.0
         pause_end = time.monotonic() + pause_s
         while not stopped and time.monotonic() < pause_end:
             time.sleep(0.1)
 
 
+def _wait_for(worker: subprocess.Popen[bytes], folder: Path) -> int:
+    """The worker's exit code, once it has ended. Meanwhile the runs of other keepers' dead workers are settled."""
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return worker.wait(LOOK_EVERY_S)
+        _settle(folder)
+
+
 def _start_worker(folder: Path) -> subprocess.Popen[bytes]:
     programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "flows.runtime.daemon", "work"],
+        [sys.executable, "-P", "-m", "flows.runtime.daemon", "work", *sys.argv[2:]],
         env={"PREFECT_WORKER_QUERY_SECONDS": QUERY_EVERY_S, **os.environ, KEEPER_LOCK: str(folder / "keeper.lock"), "PATH": programs},
         stdin=subprocess.DEVNULL,
         start_new_session=True,
     )
 
 
-def _settle_patiently(folder: Path, pool: str | None, stopped: Sequence[int]) -> None:
-    """Settle the runs of the worker before. A server that does not answer is waited for: without it, the worker could do nothing either.
-
-    stopped: the signals that ended the keeper, so far.
-    """
+def _settle(folder: Path, *, is_alone: bool = False) -> bool:
+    """Settle the runs of dead workers; whether the server answered. is_alone: see `settle_runs`."""
     from httpx import HTTPError
 
-    for stale in folder.glob("worker-*.lock"):
-        if not is_held(stale):
-            stale.unlink(missing_ok=True)
-    while not stopped:
-        try:
-            settle_runs(folder, pool)
-            return
-        except HTTPError as error:
-            print(f"cannot settle the runs of the worker before: {error!r}", flush=True)
-            time.sleep(2)
+    try:
+        settle_runs(folder, POOL, is_alone=is_alone)
+    except HTTPError as error:
+        print(f"cannot settle the runs of a dead worker: {error!r}", flush=True)
+        return False
+    return True
 
 
 def _write_state(folder: Path, **state: Any) -> None:
@@ -208,12 +227,11 @@ def _write_state(folder: Path, **state: Any) -> None:
 
 
 def run_worker() -> None:
-    """Run as the worker until the keeper ends."""
-    keeper = Path(os.environ[KEEPER_LOCK])
+    """Run as the worker until the keeper ends. Its name is its own: by it dead runs are known (`dead_runs.py`)."""
+    keeper, name = Path(os.environ[KEEPER_LOCK]), f"headrace-{os.uname().nodename}-{uuid4().hex[:8]}"
     die_with(keeper)
-    own = keeper.with_name(f"worker-{os.getpid()}.lock")
-    sys.argv = ["prefect", "worker", "start", "--pool", POOL, "--type", "process", "--name", f"headrace-{os.getpid()}", "--limit", "2"]
-    with lock(own):
+    sys.argv = ["prefect", "worker", "start", "--pool", POOL, "--type", "process", "--name", name, "--limit", "2", *sys.argv[2:]]
+    with hold_worker_lock(keeper.parent, name) as own:
         os.environ[WORKER_LOCK] = str(own)
         start_spare(own)
         from prefect.cli import app

@@ -10,7 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 import yaml
+
+from flows.cli.main import app
+from flows.runtime.daemon import POOL
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text())
@@ -121,23 +125,28 @@ def test_every_setting_of_prefects_is_one() -> None:
 
 @pytest.mark.slow
 def test_prefects_own_parser_takes_every_command_of_prefects() -> None:
-    """`--no-prompt`, which stands before the command, is taken off: `headrace up` calls Prefect with it too."""
     from prefect.cli._app import _app
 
-    calls = [call[1:] for call in CALLS["prefect"] + CALLS["worker"]]
-    assert len(calls) == 4
-    for call in calls:
-        command, bound, _ = _app.parse_args([word for word in call if word != "--no-prompt"], exit_on_error=False, print_error=False)[:3]
-        assert bound.arguments, command
+    (call,) = CALLS["prefect"]
+    command, bound, _ = _app.parse_args(call[1:], exit_on_error=False, print_error=False)[:3]
+    assert bound.arguments, command
 
 
-def test_the_pool_and_the_deployments_are_those_of_prefect_yaml() -> None:
-    pools = [call[3] for call in CALLS["worker"] if call[:2] == ["prefect", "work-pool"]]
-    (worker,) = [call for call in CALLS["worker"] if call[:2] == ["prefect", "worker"]]
+def test_the_worker_is_that_of_headrace_up_with_what_it_needs() -> None:
+    # its command is one of ours, and serves the pool of prefect.yaml
+    (call,) = CALLS["worker"]
+    commands = vars(typer.main.get_command(app))["commands"]
+    assert call[:2] == ["headrace", "up"] and commands["up"].make_context("up", call[2:]).params["foreground"]
     deployments = yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]
-    assert {deployment["work_pool"]["name"] for deployment in deployments} == {*pools, worker[worker.index("--pool") + 1]}
-    copied = re.findall(r"^COPY (?!--from)(\S+) ", (ROOT / "docker/worker.Dockerfile").read_text(), re.MULTILINE)
-    assert {"prefect.yaml", "configs"} <= set(copied)
+    assert {deployment["work_pool"]["name"] for deployment in deployments} == {POOL}
+    # workers of several containers see each other's locks, which a new container keeps, and their user may write them
+    image = (ROOT / "docker/worker.Dockerfile").read_text()
+    (mounted,) = [volume.partition(":")[2] for volume in SERVICES["worker"]["volumes"] if volume.startswith("workers:")]
+    assert mounted == "/headrace/.prefect/workers" and mounted in re.findall(r"install -d -o headrace (.*)", image)[0].split()
+    assert "workers" in COMPOSE["volumes"]
+    # and the files that it deploys are in the image
+    copied = [name for line in re.findall(r"^COPY (?!--from)(.+) \S+$", image, re.MULTILINE) for name in line.split()]
+    assert {"prefect.yaml", "automations.yaml", "configs"} <= set(copied)
     kept = (ROOT / "docker/worker.Dockerfile.dockerignore").read_text()
     assert set(re.findall("!.*", (ROOT / "docker/train.Dockerfile.dockerignore").read_text())) <= set(re.findall("!.*", kept))
     assert all(f"!{name}\n" in kept for name in copied if name != ".")

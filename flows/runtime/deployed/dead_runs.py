@@ -1,39 +1,90 @@
-"""Marks what a dead process has left behind on Prefect's server: it would stand as Running for ever, and hold the slot of its deployment.
+"""Marks what a dead worker has left behind on Prefect's server: it would stand as Running for ever, and hold the slot of its deployment.
 
-One idea: a run of our worker holds the lock `.prefect/runs/RUN.lock`. If the file is there and the lock is free, the run is dead; one
-whose lock is held is left alone.
+One idea: a worker of ours holds the lock `.prefect/workers/NAME.lock` while it lives, and Prefect labels every run that it starts with its
+name. So a free lock names a dead worker, and the label its runs. The folder may be shared by the workers of one machine, so that each
+settles what another one left; all other workers' runs are left alone.
 A run that the worker had claimed and not yet begun goes back to the queue, so none is lost.
+
+A run carries the label from its state Submitting on, a few requests after its claim; and only a run under the guard (`run_process.py`) ends
+with its worker. Any other run is settled only where no other worker can be.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from flows.runtime.locks import is_held
+from flows.runtime.locks import is_held, lock
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import FlowRun, State
 
 WORKER_DIED = "the worker was killed, and this run with it; its deployment's next run continues its work"
+WORKER_LABEL, GUARD = "prefect.worker.name", "flows.runtime.deployed.run_process"
 END_WITHIN_S = 10.0
 
 
-def runs_folder(home: Path) -> Path:
-    """The folder of the locks of runs, below the folder of the project's own server."""
-    return home / "runs"
+def home_of(worker_lock: Path) -> Path:
+    """The folder of the project's own server and of the keeper, of which `worker_lock` is the lock of a worker."""
+    return worker_lock.parents[1]
 
 
-def settle_runs(home: Path, pool: str | None) -> None:
-    """Settle the runs of a worker that is gone: those that worked are marked Crashed, those that had not begun go back to the queue.
+@contextlib.contextmanager
+def hold_worker_lock(home: Path, name: str) -> Iterator[Path]:
+    """Hold the lock of the worker `name`; yields its path."""
+    with contextlib.ExitStack() as stack:
+        with _settling(home):  # else the new file is taken for that of a dead worker
+            own = home / "workers" / f"{name}.lock"
+            stack.enter_context(lock(own))
+        yield own
 
-    pool: of which no worker runs, so that every run that was claimed there is dead; None: others may have workers in the pool.
+
+def settle_runs(home: Path, pool: str, *, is_alone: bool = False) -> None:
+    """Settle the runs of dead workers: those that worked are marked Crashed, those that had not begun go back to the queue.
+
+    Asks the server only if a worker is dead.
+
+    pool: the work pool of the workers.
+    is_alone: no worker is in the pool now, so every run that was claimed there is dead, whoever claimed it. Waits at most 10 s until the
+        processes of dead workers have ended.
     """
     from prefect.client.orchestration import get_client
+    from prefect.exceptions import ObjectNotFound
+
+    with _settling(home):
+        locks = sorted((home / "workers").glob("*.lock"))
+        if is_alone:
+            _wait_for_the_end(locks)
+        dead = [each for each in locks if not is_held(each)]
+        names, living = {each.stem for each in dead}, {each.stem for each in locks} - {each.stem for each in dead}
+        if dead or is_alone:
+            with get_client(sync_client=True) as client:
+                for run in _claimed_runs(client, pool):
+                    with contextlib.suppress(ObjectNotFound):
+                        if (run.labels.get(WORKER_LABEL) not in living) if is_alone else _died_with(client, run, names):
+                            _settle(client, run)
+        for each in dead:
+            each.unlink(missing_ok=True)
+
+
+def _settling(home: Path) -> contextlib.AbstractContextManager[None]:
+    """One process at a time settles: a run that two put back into the queue could begin twice."""
+    return lock(home / "workers" / "settling")
+
+
+def _wait_for_the_end(locks: list[Path]) -> None:
+    """The processes of a killed worker end within milliseconds; a busy machine may take longer."""
+    end = time.monotonic() + END_WITHIN_S
+    while any(map(is_held, locks)) and time.monotonic() < end:
+        time.sleep(0.05)
+
+
+def _claimed_runs(client: SyncPrefectClient, pool: str) -> list[FlowRun]:
     from prefect.client.schemas.filters import (
         FlowRunFilter,
         FlowRunFilterState,
@@ -42,33 +93,20 @@ def settle_runs(home: Path, pool: str | None) -> None:
         WorkPoolFilterName,
     )
     from prefect.client.schemas.objects import StateType
-    from prefect.exceptions import ObjectNotFound
 
-    notes = sorted(runs_folder(home).glob("*.lock"))
-    _wait_for_the_end(notes)
-    with get_client(sync_client=True) as client:
-        alive = {note.stem for note in notes if is_held(note)}
-        for note in notes:
-            if note.stem not in alive:
-                with contextlib.suppress(ObjectNotFound, ValueError):
-                    _settle(client, client.read_flow_run(UUID(note.stem)))
-                note.unlink(missing_ok=True)
-        if pool is not None:
-            claimed = FlowRunFilterStateType(any_=[StateType.PENDING, StateType.RUNNING, StateType.CANCELLING])
-            for run in client.read_flow_runs(
-                flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=claimed)),
-                work_pool_filter=WorkPoolFilter(name=WorkPoolFilterName(any_=[pool])),
-            ):
-                if str(run.id) not in alive:
-                    with contextlib.suppress(ObjectNotFound):
-                        _settle(client, run)
+    claimed = FlowRunFilterStateType(any_=[StateType.PENDING, StateType.RUNNING, StateType.CANCELLING])
+    return client.read_flow_runs(
+        flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=claimed)),
+        work_pool_filter=WorkPoolFilter(name=WorkPoolFilterName(any_=[pool])),
+    )
 
 
-def _wait_for_the_end(notes: list[Path]) -> None:
-    """The processes of a killed worker end within milliseconds; a busy machine may take longer."""
-    end = time.monotonic() + END_WITHIN_S
-    while any(map(is_held, notes)) and time.monotonic() < end:
-        time.sleep(0.05)
+def _died_with(client: SyncPrefectClient, run: FlowRun, workers: set[str]) -> bool:
+    """Whether one of these dead workers had claimed the run, and its guard has ended it. Raises ObjectNotFound: it has been deleted."""
+    if run.state is None or run.state.name == "Pending" or run.labels.get(WORKER_LABEL) not in workers or run.deployment_id is None:
+        return False  # a run that is Pending may have the label of an earlier claim
+    deployment = client.read_deployment(run.deployment_id)
+    return GUARD in str((deployment.job_variables | (run.job_variables or {})).get("command"))
 
 
 def _settle(client: SyncPrefectClient, run: FlowRun) -> None:

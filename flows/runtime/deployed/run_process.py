@@ -6,7 +6,7 @@ worker sees.
 - The worker asks it to end (a cancelled run): the engine gets SIGTERM and GRACE_S to clean up, then the whole group is killed. Without the
   guard a run that computes in C code is not stopped at all, and its children live on.
 - The guard is killed, or the worker of `headrace up`: the kernel closes a pipe, or frees a lock, and the engine kills its group.
-While it runs, the guard holds the lock `.prefect/runs/RUN.lock`, by which `headrace up` knows a dead run (`dead_runs.py`).
+So once a worker of `headrace up` is dead, its runs are (`dead_runs.py`).
 
 A process that left the group (a model server, a container) ends by its own means, as after any `kill -9`.
 """
@@ -22,9 +22,9 @@ import threading
 import time
 from pathlib import Path
 
-from flows.runtime.deployed.dead_runs import runs_folder
+from flows.runtime.deployed.dead_runs import home_of
 from flows.runtime.deployed.spare_engine import TakenSpare, run_engine, start_spare, take_spare
-from flows.runtime.locks import die_with, lock
+from flows.runtime.locks import die_with
 
 GRACE_S, SPARE_AFTER_S = 12.0, 5.0
 Engine = subprocess.Popen[bytes] | TakenSpare
@@ -41,11 +41,7 @@ def guard() -> int:
             engine: Engine = _start_engine(read_end)
         else:
             die_with(Path(worker_lock))
-            home = Path(worker_lock).parent
-            note = runs_folder(home) / f"{os.environ['PREFECT__FLOW_RUN_ID']}.lock"
-            stack.callback(note.unlink, missing_ok=True)
-            stack.enter_context(lock(note))
-            engine = take_spare(home, read_end) or _start_engine(read_end)
+            engine = take_spare(home_of(Path(worker_lock)), read_end) or _start_engine(read_end)
             spare = threading.Thread(target=_start_spare_later, args=(Path(worker_lock), ended))
             spare.start()
             stack.callback(spare.join)

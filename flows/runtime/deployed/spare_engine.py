@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from flows.runtime.deployed.dead_runs import home_of
 from flows.runtime.locks import Busy, die_with, is_held, lock
 
 SOCKET, GO = "spare.sock", b"!"
@@ -74,7 +75,7 @@ class _Descriptor:
 def start_spare(worker_lock: Path) -> None:
     """Start a spare; it ends at once if there is one already."""
     command = [sys.executable, "-P", "-m", "flows.runtime.deployed.spare_engine", str(worker_lock)]
-    with (worker_lock.parent / "keeper.log").open("ab") as log:
+    with (home_of(worker_lock) / "keeper.log").open("ab") as log:
         subprocess.Popen(command, start_new_session=True, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
 
@@ -135,7 +136,7 @@ def run_engine(guard_pipe: int) -> None:
 def run_spare(worker_lock: Path) -> None:
     """Import, wait for one run, and become its process."""
     die_with(worker_lock)
-    home = worker_lock.parent
+    home = home_of(worker_lock)
     with contextlib.suppress(Busy), contextlib.ExitStack() as waiting:
         waiting.enter_context(lock(home / "spare.lock", wait=False))
         began_ns = time.time_ns()

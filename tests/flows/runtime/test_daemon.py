@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from flows.runtime.daemon import down
+from flows.runtime.daemon import down, stay
 from flows.runtime.locks import is_held
+from storage.errors import HeadraceError
 
 STARTING = """
 import time
@@ -48,3 +49,11 @@ def test_down_stops_a_starting_keeper_and_waits_for_an_ending_one(
     assert messages[-1].startswith("stopped the worker")
     down(messages.append)
     assert messages[-1] == "nothing is running"
+
+
+def test_a_call_in_the_foreground_ends_with_an_error_when_its_keeper_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a container is started again."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    with pytest.raises(HeadraceError, match="keeper of the worker has ended"):
+        stay(print)

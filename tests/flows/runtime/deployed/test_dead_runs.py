@@ -13,56 +13,96 @@ import pytest
 from prefect.client.schemas.objects import State, StateType
 
 from flows.runtime.deployed import dead_runs
-from flows.runtime.locks import lock
+from flows.runtime.locks import is_held
+
+GUARDED = {"command": f"python -m {dead_runs.GUARD}"}
+SUBMITTING = State(type=StateType.PENDING, name="Submitting")
 
 
 class Server:
-    """Stands for Prefect's client: flow runs and their states. Every run is in the pool."""
+    """Stands for Prefect's client: flow runs, all in the pool."""
 
-    def __init__(self, states: dict[UUID, StateType]) -> None:
-        self.states = {run: State(type=state) for run, state in states.items()}
+    def __init__(self) -> None:
+        self.runs: dict[UUID, Any] = {}
+
+    def add(self, state: State, worker: str, job_variables: dict[str, str]) -> UUID:
+        run, deployment = uuid4(), uuid4()
+        labels = {"prefect.worker.name": worker}
+        self.runs[run] = SimpleNamespace(id=run, state=state, labels=labels, deployment_id=deployment, job_variables=job_variables)
+        return run
+
+    def type_of(self, run: UUID) -> StateType:
+        found: StateType = self.runs[run].state.type
+        return found
 
     def read_flow_run(self, run: UUID) -> Any:
-        return SimpleNamespace(id=run, state=self.states[run])
+        return self.runs[run]
 
     def read_flow_runs(self, *, work_pool_filter: Any = None, **_: Any) -> list[Any]:
-        return [self.read_flow_run(run) for run in self.states] if work_pool_filter else []
+        return list(self.runs.values()) if work_pool_filter else []
+
+    def read_deployment(self, _: UUID) -> Any:
+        return SimpleNamespace(job_variables={})
 
     def read_task_runs(self, **_: Any) -> list[Any]:
         return []
 
     def set_flow_run_state(self, run: UUID, state: State, force: bool) -> None:
-        self.states[run] = state
+        self.runs[run].state = state
 
 
-@pytest.mark.parametrize("pool", [None, "headrace"])
-def test_runs_of_a_dead_worker_are_settled(pool: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # given runs in every state, whose locks are free
-    before = [StateType.RUNNING, StateType.PENDING, StateType.CANCELLING, StateType.SCHEDULED, StateType.COMPLETED]
-    runs = {uuid4(): state for state in before}
-    server = Server(runs)
-    # and one that runs without a note, as another worker's does
-    other = uuid4()
-    server.states[other] = State(type=StateType.RUNNING)
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Server:
+    server = Server()
 
     @contextmanager
     def client(**_: Any) -> Iterator[Server]:
         yield server
 
     monkeypatch.setattr("prefect.client.orchestration.get_client", client)
-    for run in runs:
-        with lock(dead_runs.runs_folder(tmp_path) / f"{run}.lock"):
-            pass
-    # and one whose process still lives
-    living = uuid4()
-    server.states[living] = State(type=StateType.RUNNING)
     monkeypatch.setattr(dead_runs, "END_WITHIN_S", 0.1)
-    # when the keeper looks at them
-    with lock(dead_runs.runs_folder(tmp_path) / f"{living}.lock"):
-        dead_runs.settle_runs(tmp_path, pool)
-    # then they are settled once, and the other one is dead only where no other worker can be
-    after = [StateType.CRASHED, StateType.SCHEDULED, StateType.CANCELLED, StateType.SCHEDULED, StateType.COMPLETED]
-    assert [server.states[run].type for run in runs] == after
-    assert server.states[other].type == (StateType.CRASHED if pool else StateType.RUNNING)
-    assert server.states[living].type == StateType.RUNNING
-    assert [note.stem for note in dead_runs.runs_folder(tmp_path).iterdir()] == [str(living)]
+    return server
+
+
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_runs_of_a_dead_worker_are_settled(is_alone: bool, server: Server, tmp_path: Path) -> None:
+    # given runs in every state of a worker whose lock is free
+    states = [State(type=type_) for type_ in (StateType.RUNNING, StateType.CANCELLING, StateType.SCHEDULED, StateType.COMPLETED)]
+    runs = [server.add(state, "dead", GUARDED) for state in (*states, SUBMITTING)]
+    with dead_runs.hold_worker_lock(tmp_path, "dead"):
+        pass
+    # and some of which it cannot be known: claimed a moment ago, without the guard that ends a run with its worker, of another worker
+    unknown = [
+        server.add(State(type=StateType.PENDING), "dead", GUARDED),
+        server.add(State(type=StateType.RUNNING), "dead", {}),
+        server.add(State(type=StateType.RUNNING), "somebody's", GUARDED),
+    ]
+    # and one of a worker that lives
+    living = server.add(State(type=StateType.RUNNING), "living", GUARDED)
+    # when a keeper looks at them
+    with dead_runs.hold_worker_lock(tmp_path, "living") as own:
+        dead_runs.settle_runs(tmp_path, "headrace", is_alone=is_alone)
+        assert is_held(own)
+    # then those of the dead one are settled, the unknown ones only where no other worker can be, and the living one is not
+    after = [StateType.CRASHED, StateType.CANCELLED, StateType.SCHEDULED, StateType.COMPLETED, StateType.SCHEDULED]
+    assert [server.type_of(run) for run in runs] == after
+    settled, before = [StateType.SCHEDULED, StateType.CRASHED, StateType.CRASHED], [StateType.PENDING, StateType.RUNNING, StateType.RUNNING]
+    assert [server.type_of(run) for run in unknown] == (settled if is_alone else before)
+    assert server.type_of(living) == StateType.RUNNING
+    assert [path.stem for path in tmp_path.glob("workers/*.lock")] == ["living"]
+
+
+def test_a_worker_is_settled_once_and_without_a_dead_one_no_server_is_asked(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a run of a dead worker that was queued again
+    run = server.add(SUBMITTING, "dead", GUARDED)
+    with dead_runs.hold_worker_lock(tmp_path, "dead"):
+        pass
+    dead_runs.settle_runs(tmp_path, "headrace")
+    # when another worker has claimed it, whose label is not there yet
+    server.runs[run].state = State(type=StateType.RUNNING)
+    monkeypatch.setattr(server, "read_flow_runs", None)
+    dead_runs.settle_runs(tmp_path, "headrace")
+    # then it is left alone
+    assert server.type_of(run) == StateType.RUNNING

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,22 +49,62 @@ deployments:
       job_variables: {command: python -P -m flows.runtime.deployed.run_process}
 """
 
+ONE_AT_A_TIME = "concurrency_limit: {limit: 1, collision_strategy: ENQUEUE}"
+
 
 @pytest.fixture
 def folder(tmp_path: Path, marked: tuple[dict[str, str], Callable[[], list[str]]]) -> Iterator[Path]:
     """A folder where `headrace up` has deployed the flow `slow`."""
     environment, alive = marked
-    (tmp_path / "slow.py").write_text(FLOW)
-    (tmp_path / "prefect.yaml").write_text(DEPLOYMENTS)
-    environment = environment | {"PREFECT_WORKER_QUERY_SECONDS": "1"}
-    headrace = [sys.executable, "-P", "-m", "flows.cli.main"]
-    up = subprocess.run([*headrace, "up"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    try:
-        assert up.returncode == 0, up.stdout + up.stderr
+    with installed(tmp_path, environment):
         yield tmp_path
-    finally:
-        subprocess.run([*headrace, "down"], cwd=tmp_path, env=environment, capture_output=True, check=False)
     assert eventually(lambda: not alive(), 15), alive()
+
+
+HEADRACE = [sys.executable, "-P", "-m", "flows.cli.main"]
+
+
+@contextmanager
+def installed(folder: Path, environment: Mapping[str, str], limit: str = ONE_AT_A_TIME) -> Iterator[None]:
+    """Call `headrace up` in a folder with the flow `slow`, and `headrace down` at the end. limit: on the runs of its deployment."""
+    (folder / "slow.py").write_text(FLOW)
+    (folder / "prefect.yaml").write_text(DEPLOYMENTS.replace(ONE_AT_A_TIME, limit))
+    environment = {**environment, "PREFECT_WORKER_QUERY_SECONDS": "1"}
+    try:
+        up = subprocess.run([*HEADRACE, "up"], cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        assert up.returncode == 0, up.stdout + up.stderr
+        yield
+    finally:
+        subprocess.run([*HEADRACE, "down"], cwd=folder, env=environment, capture_output=True, check=False)
+
+
+@contextmanager
+def in_foreground(folder: Path, environment: Mapping[str, str]) -> Iterator[None]:
+    """Call `headrace up --foreground` in a folder with the flow `slow`, as a container does, until SIGTERM."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    (folder / "slow.py").write_text(FLOW)
+    (folder / "prefect.yaml").write_text(DEPLOYMENTS.replace(ONE_AT_A_TIME, ""))
+    log = folder / "log.txt"
+    with (
+        log.open("wb") as out,
+        subprocess.Popen(
+            [*HEADRACE, "up", "--foreground"],
+            cwd=folder,
+            env={**environment, "PREFECT_WORKER_QUERY_SECONDS": "1", "PREFECT_WORKER_WEBSERVER_PORT": str(port)},
+            stdout=out,
+            stderr=out,
+        ) as process,
+    ):
+        try:
+            assert eventually(lambda: "stop it" in log.read_text(), 150), log.read_text()
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=10) as answer:
+                assert answer.status == 200
+            yield
+        finally:
+            process.terminate()
+        assert process.wait(60) == 0, log.read_text()
 
 
 @pytest.fixture
@@ -88,6 +131,52 @@ def test_a_run_whose_worker_and_server_are_killed_is_crashed_and_the_next_one_wo
     assert cancel_s(client, following, following_child) < 30
     stuck = start(client, folder, "stuck", stuck=True)
     assert cancel_s(client, stuck, child_of(folder, "stuck")) < 30
+
+
+@pytest.mark.server
+def test_a_workers_runs_are_settled_by_another_one_that_shares_its_locks(
+    tmp_path: Path, prefect_server: str, marked: tuple[dict[str, str], Callable[[], list[str]]]
+) -> None:
+    """As `docker compose up --scale worker=2` has them, each with a folder of its own; the server is one that others use too."""
+    from prefect.client.orchestration import SyncPrefectClient
+    from prefect.client.schemas.objects import State, StateType
+
+    environment = marked[0] | {"PREFECT_API_URL": prefect_server}
+    one, other, shared = (tmp_path / name for name in ("one", "other", "workers"))
+    for folder in (one, other):
+        (folder / ".prefect").mkdir(parents=True)
+        shared.mkdir(exist_ok=True)
+        (folder / ".prefect" / "workers").symlink_to(shared)
+
+    def claimed(worker: str) -> FlowRun:
+        """A run that a worker has claimed and not begun."""
+        submitting = State(type=StateType.PENDING, name="Submitting")
+        parameters, labels = {"mark": worker, "folder": str(other)}, {"prefect.worker.name": worker}
+        deployment = client.read_deployment_by_name("slow/now").id
+        return client.create_flow_run_from_deployment(deployment, parameters=parameters, state=submitting, labels=labels)
+
+    with SyncPrefectClient(prefect_server) as client, installed(one, environment, limit=""):
+        # given a worker with as many runs as it takes, and one run that it has claimed and not begun
+        (name,) = (path.stem for path in shared.glob("*.lock"))
+        dead = [start(client, one, mark) for mark in ("first", "second")]
+        children = [child_of(one, mark) for mark in ("first", "second")]
+        not_begun = claimed(name)
+        with in_foreground(other, environment):
+            # and a run of another worker, and one that somebody else's worker has claimed
+            living = start(client, other, "living")
+            child = child_of(other, "living")
+            of_others = claimed("somebody's")
+            # when all processes of the first worker's container are killed
+            os.kill(state(one, "keeper")["pid"], signal.SIGKILL)
+            # then the other one marks its runs, and begins what had not begun
+            assert eventually(lambda: {name_of(client, run) for run in dead} == {"Crashed"}, 60), [name_of(client, run) for run in dead]
+            assert not any(map(is_alive, children))
+            assert is_alive(child_of(other, name)) and name_of(client, not_begun) == "Running"
+            # and leaves alone what lives, and what is not ours
+            assert is_alive(child) and name_of(client, living) == "Running"
+            assert name_of(client, of_others) == "Submitting"
+        client.delete_flow_run(of_others.id)
+    assert eventually(lambda: not marked[1](), 15), marked[1]()
 
 
 def start(client: SyncPrefectClient, folder: Path, mark: str, **parameters: Any) -> FlowRun:

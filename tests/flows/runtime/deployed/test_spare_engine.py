@@ -44,13 +44,13 @@ print("no spare" if taken is None else taken.wait(), flush=True)
 def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with the lock of a worker, and a short path, as sockets need it."""
     monkeypatch.delenv("PYTEST_CURRENT_TEST")  # has another value when the test begins
-    with tempfile.TemporaryDirectory() as folder, lock(Path(folder) / "worker.lock"):
+    with tempfile.TemporaryDirectory() as folder, lock(Path(folder) / "workers" / "one.lock"):
         yield Path(folder)
 
 
 @pytest.fixture
 def spare(home: Path) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen([sys.executable, "-P", "-c", SPARE, str(home / "worker.lock")], start_new_session=True)
+    process = subprocess.Popen([sys.executable, "-P", "-c", SPARE, str(home / "workers" / "one.lock")], start_new_session=True)
     end = time.monotonic() + 60
     while not (home / "spare.sock").exists() and time.monotonic() < end:
         time.sleep(0.05)
