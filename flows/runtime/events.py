@@ -18,6 +18,7 @@ TASKS_CURATED = "headrace.tasks.curated"
 TASKS_TAGGED = "headrace.tasks.tagged"
 POLICY_PROMOTED = "headrace.policy.promoted"
 BUDGET_SPENT = "headrace.budget.spent"
+BUDGET_NEAR_END = "headrace.budget.near-its-end"
 FAILURES_HIGH = "headrace.failures.high"
 DIVERSITY_COLLAPSED = "headrace.diversity.collapsed"
 MOST_OF_ONE_FAILURE = 0.5

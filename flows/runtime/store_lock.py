@@ -17,6 +17,7 @@ from pathlib import Path
 from flows.config import Config, share_store
 from flows.runtime import events
 from flows.runtime.daemon import end_with_worker
+from flows.runtime.deployed.budget_watch import watch_budgets
 from flows.runtime.deployed.progress_artifact import show_progress
 from flows.runtime.interrupts import as_keyboard_interrupt
 from flows.runtime.locks import Busy, lock, lock_soon
@@ -48,6 +49,7 @@ def work_on_store(flow: str, config: Config) -> Iterator[None]:
         hold_store(flow, store, wait=events.is_root_of_a_deployment()),
         note_work(flow, notes_folder(store)),
         _log_steps(flow),
+        watch_budgets(config),
         as_keyboard_interrupt(),
     ):
         from synth.worlds.stored_worlds import register_stored

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from storage.errors import HeadraceError
 from synth.engines.budget import MonthlyBudget
@@ -34,6 +35,8 @@ _PRICE = """
 UPDATE months SET nano_usd = CAST(round((? * prompt_tokens + ? * completion_tokens) * 1000) AS INTEGER)
 WHERE month = ? AND engine = ? AND nano_usd = 0
 """
+NEAR_END = 0.2
+"""Share of a month's limit that is left when it is near its end."""
 _NOTHING = {"calls": 0, "prompt_tokens": 0, "completion_tokens": 0, "nano_usd": 0}
 
 
@@ -81,6 +84,15 @@ class MonthSpent:
         if self.budget is None or self.budget.usd is None:
             return None
         return max(0.0, round(self.budget.usd - self.usd - self.open_usd, 9))
+
+
+class Limit(NamedTuple):
+    """A limit of an engine's month. unit: tokens or usd. limit: of the month, in this unit."""
+
+    month: str
+    engine: str
+    unit: str
+    limit: float
 
 
 def _now() -> datetime.datetime:
@@ -163,6 +175,26 @@ class Ledger:
         """The current month of an engine; None if it was not asked in it and has no budget."""
         current = self._month()
         return next((one for one in self.months() if (one.month, one.engine) == (current, engine)), None)
+
+    def limits_near_end(self) -> list[Limit]:
+        """Limits of the current month of which `NEAR_END` or less is left, and that `note_told` has not noted."""
+        near = [
+            Limit(one.month, one.engine, unit, limit)
+            for one in self.months()
+            if one.budget is not None and one.month == self._month()
+            for unit, limit, left in (("tokens", one.budget.tokens, one.tokens_left), ("usd", one.budget.usd, one.usd_left))
+            if limit is not None and left is not None and left <= NEAR_END * limit
+        ]
+        if not near:
+            return []
+        with self._transaction() as connection:
+            told = {Limit(*row) for row in connection.execute("SELECT * FROM told")}
+        return [limit for limit in near if limit not in told]
+
+    def note_told(self, limit: Limit) -> None:
+        """Note that the user was told of a limit near its end."""
+        with self._transaction() as connection:
+            connection.execute("INSERT INTO told VALUES (?, ?, ?, ?)", limit)
 
     def close(self) -> None:
         with self._lock:

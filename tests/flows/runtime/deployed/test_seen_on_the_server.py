@@ -60,10 +60,10 @@ def test_message_progress_and_automations(prefect_server: str, monkeypatch: pyte
         assert artifact.data == 50 and artifact.description.startswith("a step: 4 of 8") and " s left" in artifact.description
         assert artifact.description.endswith("the last report")
         # and automations that are created twice are there once, and one that was switched off stays off
-        assert create_automations(AUTOMATIONS, client) == 4
+        assert create_automations(AUTOMATIONS, client) == 5
         (one,) = client.read_automations_by_name("headrace-nothing-committed")
         client.pause_automation(one.id)
-        assert create_automations(AUTOMATIONS, client) == 4
+        assert create_automations(AUTOMATIONS, client) == 5
         (again,) = client.read_automations_by_name("headrace-nothing-committed")
         assert again.id == one.id and not again.enabled
         for each in client.read_automations():

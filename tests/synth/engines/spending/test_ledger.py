@@ -31,7 +31,7 @@ from synth.engines.budget import Budget, BudgetSpent, MonthlyBudget
 from synth.engines.cache import Answers
 from synth.engines.openai import OpenAIConfig, OpenAIEngine
 from synth.engines.spending import metering
-from synth.engines.spending.ledger import Ledger, MonthSpent
+from synth.engines.spending.ledger import Ledger, Limit, MonthSpent
 from synth.engines.spending.metering import EngineMeter, MostTokens
 from tests.conftest import Serve
 
@@ -99,6 +99,36 @@ def test_a_month_ends_in_utc_and_the_next_has_its_own_budget(serve: Serve, tmp_p
     ledger = Ledger(root, next_month)
     assert [one.month for one in ledger.months()] == ["2026-12", "2026-11"]
     assert all(one.prompt_tokens + one.completion_tokens <= 300 for one in ledger.months())
+
+
+def test_a_limit_is_near_its_end_when_a_fifth_is_left_and_is_told_once(tmp_path: Path) -> None:
+    # given a month's limit of 100 tokens and one of dollars, of which four fifths are spent
+    november = at("2026-11-30T23:00:00+00:00")
+    ledger = Ledger(tmp_path, november)
+    assert ledger.limits_near_end() == [] and not ledger.path.exists()
+    ledger.set_budgets({ENGINE: MonthlyBudget(tokens=100, usd=1.0, usd_per_million=PRICE), "openai:idle": MonthlyBudget(tokens=1)})
+    spend(ledger, 79)
+    assert ledger.limits_near_end() == []
+    spend(ledger, 1)
+    limit = Limit("2026-11", ENGINE, "tokens", 100)
+    # then it is near its end until it was told, for all processes
+    assert ledger.limits_near_end() == [limit]
+    ledger.note_told(limit)
+    assert ledger.limits_near_end() == [] == Ledger(tmp_path, november).limits_near_end()
+    # and a higher limit is told anew, and so is the next month's
+    ledger.set_budgets({ENGINE: MonthlyBudget(tokens=101)})
+    spend(ledger, 1)
+    assert ledger.limits_near_end() == [Limit("2026-11", ENGINE, "tokens", 101)]
+    december = Ledger(tmp_path, at("2026-12-01T00:00:00+00:00"))
+    assert december.limits_near_end() == []
+    spend(december, 90)
+    assert december.limits_near_end() == [Limit("2026-12", ENGINE, "tokens", 101)]
+
+
+def spend(ledger: Ledger, tokens: int) -> None:
+    reserved = ledger.reserve(ENGINE, tokens, 0, PRICE)
+    assert reserved is not None
+    ledger.settle(reserved, tokens, 0)
 
 
 @pytest.mark.parametrize("faults", [{}, {"rate_limited": 0.1, "error": 0.1, "cut": 0.05, "malformed": 0.05}])
