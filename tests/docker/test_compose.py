@@ -15,6 +15,7 @@ import yaml
 
 from flows.cli.main import app
 from flows.runtime.daemon import POOL
+from flows.runtime.server import DEPLOYMENTS
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text())
@@ -65,6 +66,12 @@ def test_every_service_restarts_is_watched_and_listens_on_loopback_alone(name: s
     assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
     for other, how in service.get("depends_on", {}).items():
         assert how == {"condition": "service_healthy"} and "healthcheck" in SERVICES[other]
+
+
+def test_slots_of_deployments_outlive_a_killed_server_as_those_of_headrace_up() -> None:
+    server = SERVICES["prefect"]
+    assert DEPLOYMENTS.items() <= server["environment"].items()
+    assert f"prefect:{server['environment']['PREFECT_HOME']}" in server["volumes"]
 
 
 def test_secrets_are_files_that_make_team_makes_and_no_variable_holds_one() -> None:
