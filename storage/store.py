@@ -158,8 +158,8 @@ class Store:
                 self._publish_and_log(connection)
 
     def announce_version(self) -> None:
-        """Makes this Headrace's schema version, to which the catalogue was upgraded, that of a shared store. Does nothing in one that is not
-        shared, or has it.
+        """Makes this Headrace's schema version, to which the catalogue was upgraded, that of a shared store. Does nothing if it is that, or
+        the store is not shared.
 
         Raises:
             BadInput: the shared store has a version that this catalogue never had. HeadraceError: the URL is out of reach.

@@ -168,6 +168,14 @@ class SharedLog:
                 raise BadInput(f"{self._root} and {self.files.url} hold different stores; name a new folder, or another URL")
             self.applied += 1
 
+    def entries(self) -> list[Entry]:
+        """All entries that the catalogue has, in order."""
+        return [entry for number in range(self.applied) if (entry := self.read(number)) is not None]
+
+    def find_stage(self, folder: str) -> str | None:
+        """The name under the URL of a stage's folder, as it was committed last; None: no entry has it. folder: relative to the store."""
+        return next((entry.models[folder] for entry in reversed(self.entries()) if folder in entry.models), None)
+
     def _fetch(self, entry: Entry) -> None:
         for part in entry.parts:
             if rows_on_disk(self._root / part.path) is None:
