@@ -8,7 +8,8 @@ The store's schema version is that of the last entry. An upgrade is an entry wit
 meets it, and is refused.
 
 Under the URL: `lake/` (parts, immutable), `models/STAGE-NONCE/` (the folder of a stage as it was committed), `log/`, `lease/`
-(`flow_lease.py`). In the folder: `catalog.shared.json`, with the URL and the number of log entries that its catalogue has.
+(`flow_lease.py`), `spent/` (`synth/engines/spending/other_machines.py`). In the folder: `catalog.shared.json`, with the URL and the number
+of log entries that its catalogue has.
 
 What it does not do: open a catalogue (`storage/store.py` does), share journals (`lake/_journal`: answers that are not committed yet) or
 the work of a flow that is under way, or remove anything under the URL.
