@@ -63,8 +63,8 @@ class Config(BaseModel):
     train: CascadeConfig = Field(CascadeConfig(), description="The cascade: training stages, with their probes, evaluations and gate.")
     budgets: dict[str, MonthlyBudget] = Field(
         {},
-        description="Engine (openai:MODEL, vllm:MODEL) -> its budget of a calendar month, for all runs on the store; the store remembers "
-        "them for commands without a configuration. `headrace ledger` shows what is left.",
+        description="Engine (openai:MODEL, vllm:MODEL) -> its budget of a calendar month, for all runs on the store, on all machines that "
+        "share it; the store remembers them for commands without a configuration. `headrace ledger` shows what is left.",
     )
 
     @field_validator("budgets")

@@ -100,12 +100,18 @@ def versions(connection: duckdb.DuckDBPyConnection) -> list[str]:
     return [version for (version,) in connection.execute("SELECT version FROM schema_version ORDER BY rowid").fetchall()]
 
 
+def set_versions(connection: duckdb.DuckDBPyConnection, versions: Sequence[str]) -> None:
+    """Replaces the schema versions that the database in use has had; the present one is last."""
+    connection.execute("DELETE FROM schema_version")
+    connection.executemany("INSERT INTO schema_version VALUES (?)", [[version] for version in versions])
+
+
 def create_tables(connection: duckdb.DuckDBPyConnection, earlier: Sequence[str] = ()) -> None:
     """Creates the tables and views of an empty database, all or none. earlier: schema versions that the store has had."""
     connection.execute("BEGIN")
     for statement in create_sql():
         connection.execute(statement)
-    connection.executemany("INSERT INTO schema_version VALUES (?)", [[version] for version in (*earlier, schema_version())])
+    set_versions(connection, (*earlier, schema_version()))
     for table, schema in TABLES.items():
         if schema.is_lake:
             connection.execute(view_sql(connection, table))

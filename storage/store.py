@@ -35,7 +35,7 @@ from storage.object_store.flow_lease import refuse_if_lost
 from storage.object_store.shared_log import SharedLog, open_log
 from storage.parts import DamagedPart, Part, check_part, find_written, part_id, read_part, rows_on_disk, write_part
 from storage.query_cancel import as_keyboard_interrupt, run_query
-from storage.tables import TABLES
+from storage.tables import TABLES, schema_version
 
 __all__ = ["Journal", "Part", "Store", "part_id"]
 
@@ -141,7 +141,7 @@ class Store:
         shared = open_log(self.root, url)
         if self._writable.exists():
             with self._writing("sharing the store", self._lock_wait_s) as connection:
-                shared.adopt(duckdb_catalog.list_commits(connection))
+                shared.adopt(duckdb_catalog.list_commits(connection), duckdb_catalog.versions(connection))
         shared.save()
         self.pull()
 
@@ -155,6 +155,23 @@ class Store:
         if shared is not None and shared.read(shared.applied) is not None:
             with self._writing("taking over commits", self._lock_wait_s) as connection:
                 self._apply_missed(connection, shared)
+                self._publish_and_log(connection)
+
+    def announce_version(self) -> None:
+        """Makes this Headrace's schema version, to which the catalogue was upgraded, that of a shared store. Does nothing if it is that, or
+        the store is not shared.
+
+        Raises:
+            BadInput: the shared store has a version that this catalogue never had. HeadraceError: the URL is out of reach.
+        """
+        shared = SharedLog.of(self.root)
+        if shared is not None:
+            with self._writing("upgrading", self._lock_wait_s) as connection:
+                is_done = False
+                while not is_done:
+                    self._apply_missed(connection, shared)
+                    newest = shared.newest()
+                    is_done = newest is None or newest[1].versions[-1] == schema_version() or self._commit_fresh(connection, [], shared)
                 self._publish_and_log(connection)
 
     # ---- reading ------------------------------------------------------------------------------------------------------
@@ -238,7 +255,15 @@ class Store:
         """Commits here what other machines have committed since, in their order."""
         if shared is not None:
             shared.reload()
-            for entry in shared.missed():
+            known = duckdb_catalog.versions(connection)
+            for entry in shared.missed(known):
+                earlier = [version for version in entry.versions if version not in known]
+                if earlier:
+                    known = [*earlier, *known]
+                    self.log.note_versions(known[:-1])
+                    connection.execute("BEGIN")
+                    duckdb_catalog.set_versions(connection, known)
+                    connection.execute("COMMIT")
                 fresh = duckdb_catalog.find_uncommitted(connection, entry.parts)
                 if fresh:
                     self._commit_fresh(connection, fresh, None, at_us=entry.at_us)
@@ -253,7 +278,7 @@ class Store:
         self._register(connection, fresh, at_us)
         check_funnel(connection, self._touched_runs(fresh))
         self._flag_stale()
-        if shared is not None and not shared.append(fresh, at_us):
+        if shared is not None and not shared.append(fresh, at_us, duckdb_catalog.versions(connection)):
             connection.execute("ROLLBACK")
             return False
         connection.execute("COMMIT")

@@ -46,6 +46,6 @@ def publish_report(config: Config) -> None:
     create_markdown_artifact(f"[report.html]({path.as_uri()})\n\n`{path}`", key="headrace-report", description="Report of the store")
 
 
-@task(cache_policy=NO_CACHE)
+@task(task_run_name="the report", cache_policy=NO_CACHE)
 def write_report_page(config: Config) -> str:
     return str(write_report(Store(config.store), config.report))

@@ -59,6 +59,12 @@ class KeptFiles:
     def fetch(self, name: str, path: Path) -> None:
         self._target.fetch(self.names[name], path)
 
+    def fetch_folder(self, name: str, folder: Path) -> None:
+        """Fetches what the backup has of a folder of the store, perhaps nothing."""
+        for each in self.names:
+            if Path(each).is_relative_to(name):
+                self.fetch(each, folder / Path(each).relative_to(name))
+
 
 def back_up(store: Store, where: str, *, at: datetime.datetime | None = None, progress: Progress = lambda *_: None) -> Backup:
     """Backs up what is committed now, with the answers that journals hold and the ledger. at: its name; None: now.

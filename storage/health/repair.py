@@ -3,7 +3,7 @@
 One idea: a part's id is made from its inputs, so what is forgotten is made again by the same commands, with the same content. All parts of
 one commit are forgotten together, because a step looks at one of them to see whether it is done; those that are whole stay on disk and
 are taken again. Later commits stay: they hold for the content that will be made again.
-Nothing is forgotten that a backup has, or whose rows the catalogue has.
+Nothing is forgotten that a backup has, or the object store through which machines share the store, or whose rows the catalogue has.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from __future__ import annotations
 import datetime
 import shutil
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -26,6 +27,7 @@ from storage.files import file_lock, replace_atomically, sync_dir
 from storage.health.backups import KeptFiles, newest_files
 from storage.health.damage import Damage, check, check_is_store, check_models, check_parts
 from storage.health.weights import weights_hash
+from storage.object_store.shared_log import SharedLog
 from storage.parts import DamagedPart, Part, check_part, content_hash, part_of_path, rows_on_disk
 from storage.store import LOCK_WAIT_S, Store
 from storage.tables import TABLES
@@ -53,7 +55,8 @@ _PAID = ("answers",)
 class Repaired:
     """What a repair did.
 
-    damages: what was damaged. aside: folder of the damaged files, if any. restored: paths that came from the catalogue or the backup.
+    damages: what was damaged. aside: folder of the damaged files, if any. restored: paths that came from the catalogue, the object store
+    or the backup.
     forgotten: table -> forgotten parts. commands: what makes them again. notes: what no command makes again.
     """
 
@@ -73,6 +76,7 @@ def repair(root: Path, *, backup: str | None = None, progress: Progress = lambda
 
     Raises:
         BadInput: there is no store, the backup is none, or tombstones of a withdrawal are lost.
+        HeadraceError: the object store of a shared store is out of reach; nothing that may lie there was forgotten.
     """
     check_is_store(root)
     kept = None if backup is None else newest_files(backup)
@@ -83,10 +87,11 @@ def repair(root: Path, *, backup: str | None = None, progress: Progress = lambda
 
 
 class _Repair:
-    """A repair under `catalog.lock`. kept: the newest backup, to take files from."""
+    """A repair under `catalog.lock`. kept: the newest backup, to take files from; the object store of a shared store comes first."""
 
     def __init__(self, root: Path, aside: Path, damages: Sequence[Damage], kept: KeptFiles | None) -> None:
         self.root, self.aside, self.kept, self.log = root, aside, kept, CommitLog(root)
+        self.shared = SharedLog.of(root)
         self.damages = list(damages)
         self.restored: list[Path] = []
         self.forgotten: list[Part] = []
@@ -135,14 +140,24 @@ class _Repair:
         writable, readable = self.root / "catalog.duckdb", self.root / "catalog.read.duckdb"
         is_whole = {path.name: path.is_file() and path.name not in broken for path in (writable, readable)}
         commits = next((_list_commits(path, self.root) for path in (writable, readable) if is_whole[path.name]), None)
-        if self.log.path.name in broken or not self.log.path.exists():
+        if self.log.path.name in broken or not self.log.path.exists() or (commits is None and self.shared is not None):
             if self.log.path.exists():
                 _move(self.root, self.log.path.relative_to(self.root), self.aside)
-            self.log.rewrite(commits if commits is not None else _on_disk(self.root))
+            self.log.rewrite(commits if commits is not None else self._commits_without_catalogue())
         for name in broken.keys() - {self.log.path.name}:
             _move(self.root, Path(name), self.aside)
             _move(self.root, Path(f"{name}.wal"), self.aside)
         return "catalog.duckdb" in broken or "catalog.read.duckdb" in broken
+
+    def _commits_without_catalogue(self) -> dict[int, list[Part]]:
+        """The commits of the shared log; of a store that is not shared, what is on disk. Of several parts with one id, the first."""
+        if self.shared is None:
+            return _on_disk(self.root)
+        entries = self.shared.entries()
+        if entries and (earlier := entries[-1].versions[:-1]):
+            self.log.note_versions(earlier)
+        first = {part.part_id: part for entry in reversed(entries) for part in entry.parts}
+        return {entry.at_us: [part for part in entry.parts if first[part.part_id] is part] for entry in entries if entry.parts}
 
     def _commits_of(self, lost: Sequence[Damage]) -> list[Part]:
         """The parts of every commit that has a lost part, or the policy of a lost model."""
@@ -157,42 +172,52 @@ class _Repair:
         return [part for parts in commits if any(part.path in paths for part in parts) for part in parts]
 
     def _restore(self, damage: Damage) -> bool:
-        """Writes a damaged part of a catalogue table again from the catalogue's rows, or takes a part or a model from the backup."""
-        if damage.kind == "part" and (_write_again(self.root, damage.path) or self._take(str(damage.path), damage)):
-            self.restored.append(damage.path)
-            return True
-        if damage.kind == "model":
-            files = [] if self.kept is None else [name for name in self.kept.names if Path(name).is_relative_to(damage.path.parent)]
-            if files and self._take_model(damage, files):
-                self.restored.append(damage.path)
-                return True
-        return False
+        """Writes a damaged part of a catalogue table again from the catalogue's rows, or takes a whole copy of a part or a model."""
+        is_restored = False
+        if damage.kind == "part":
+            is_restored = _write_again(self.root, damage.path) or any(self._take(damage, fetch) for fetch in self._copies(damage.path))
+        elif damage.kind == "model":
+            is_restored = any(self._take_model(damage, fetch) for fetch in self._copies(damage.path.parent))
+        self.restored += [damage.path] if is_restored else []
+        return is_restored
 
-    def _take(self, name: str, damage: Damage) -> bool:
-        """Takes a part from the backup, if it is whole there."""
-        if self.kept is None or name not in self.kept.names:
-            return False
+    def _copies(self, path: Path) -> Iterator[Callable[[Path], None]]:
+        """What fetches a copy of a part, or of a stage's folder, to where it is called with: one for each copy that there may be."""
+        name, is_part = str(path), path.suffix == ".parquet"
+        if self.shared is not None:
+            files, stage = self.shared.files, None if is_part else self.shared.find_stage(name)
+            if is_part and files.has(name):
+                yield partial(files.fetch, name)
+            elif stage is not None:
+                yield partial(files.fetch_folder, stage)
+        if self.kept is not None and (not is_part or name in self.kept.names):
+            yield partial(self.kept.fetch if is_part else self.kept.fetch_folder, name)
+
+    def _take(self, damage: Damage, fetch: Callable[[Path], None]) -> bool:
+        """Takes a copy of a part, if it is whole."""
         with tempfile.TemporaryDirectory(prefix="headrace-repair-") as scratch:
-            fetched = Path(scratch) / name
-            self.kept.fetch(name, fetched)
+            fetched = Path(scratch) / damage.path
+            fetch(fetched)
             try:
-                check_part(Path(scratch), part_of_path(Path(name), 0))
+                check_part(Path(scratch), part_of_path(damage.path, 0))
             except DamagedPart:
                 return False
             _set_aside(self.root, damage, self.aside)
-            replace_atomically(self.root / name, lambda draft: shutil.copyfile(fetched, draft))
+            replace_atomically(self.root / damage.path, lambda draft: shutil.copyfile(fetched, draft))
         return True
 
-    def _take_model(self, damage: Damage, files: Sequence[str]) -> bool:
-        """Takes the folder of a stage from the backup, if its weights are those of the policy's row."""
-        assert self.kept is not None
-        expected = Store(self.root).query("SELECT weights_hash FROM policies WHERE path = ?", [str(damage.path)]).item()
+    def _take_model(self, damage: Damage, fetch: Callable[[Path], None]) -> bool:
+        """Takes a copy of a stage's folder, if its weights are those of the policy's row."""
+        rows = Store(self.root).query("SELECT weights_hash FROM policies WHERE path = ?", [str(damage.path)])  # none if it was forgotten
         draft = self.root / "models" / f".tmp-{damage.path.parent.name}"
         shutil.rmtree(draft, ignore_errors=True)
-        for name in files:
-            self.kept.fetch(name, draft / Path(name).relative_to(damage.path.parent))
-        if weights_hash(draft / damage.path.name) != expected:
-            shutil.rmtree(draft)
+        fetch(draft)
+        try:
+            is_whole = weights_hash(draft / damage.path.name) in rows["weights_hash"].to_list()
+        except BadInput:
+            is_whole = False
+        if not is_whole:
+            shutil.rmtree(draft, ignore_errors=True)
             return False
         _set_aside(self.root, damage, self.aside)
         draft.rename(self.root / damage.path.parent)

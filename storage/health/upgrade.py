@@ -2,6 +2,7 @@
 
 One idea: parts are immutable, and a column that an older part lacks reads as null. So an upgrade builds the catalogue again from the log
 of commits and the parts, and no part is written; what an older version stored and this one does not know stays in the parts.
+Of a store that machines share, each upgrades its own copy; the first one also tells the others (`Store.announce_version`).
 """
 
 from __future__ import annotations
@@ -66,25 +67,30 @@ def upgrade(root: Path) -> Upgrade:
     it can be called again.
 
     Raises:
-        BadInput: there is no catalogue to read. HeadraceError: a part is missing; `headrace store repair` helps.
+        BadInput: there is no catalogue to read; or machines share the store, and it has a version that this copy never had.
+        HeadraceError: a part is missing; `headrace store repair` helps.
     """
     planned = plan_upgrade(root)
-    if planned.old == planned.new:
-        return planned
-    with file_lock(root / "catalog.lock", wait_s=LOCK_WAIT_S):
-        with closing(_open(root)) as connection:
-            earlier, commits = duckdb_catalog.versions(connection), duckdb_catalog.list_commits(connection)
-        log = CommitLog(root)
-        if {one.part.path for one in log.parts()} != {part.path for parts in commits.values() for part in parts}:
-            log.rewrite(commits)
-        log.note_versions(earlier)
-        kept = root / ASIDE.format(version=planned.old)
-        if (root / "catalog.duckdb").exists() and not kept.exists():
-            replace_atomically(kept, lambda draft: shutil.copyfile(root / "catalog.duckdb", draft))
-        for name in ("catalog.duckdb", "catalog.read.duckdb", "catalog.stale"):
-            (root / name).unlink(missing_ok=True)
-        Store(root).rebuild_catalogue()
+    if planned.old != planned.new:
+        with file_lock(root / "catalog.lock", wait_s=LOCK_WAIT_S):
+            _rebuild(root, planned.old)
+    Store(root).announce_version()
     return planned
+
+
+def _rebuild(root: Path, old: str) -> None:
+    with closing(_open(root)) as connection:
+        earlier, commits = duckdb_catalog.versions(connection), duckdb_catalog.list_commits(connection)
+    log = CommitLog(root)
+    if {one.part.path for one in log.parts()} != {part.path for parts in commits.values() for part in parts}:
+        log.rewrite(commits)
+    log.note_versions(earlier)
+    kept = root / ASIDE.format(version=old)
+    if (root / "catalog.duckdb").exists() and not kept.exists():
+        replace_atomically(kept, lambda draft: shutil.copyfile(root / "catalog.duckdb", draft))
+    for name in ("catalog.duckdb", "catalog.read.duckdb", "catalog.stale"):
+        (root / name).unlink(missing_ok=True)
+    Store(root).rebuild_catalogue()
 
 
 def _open(root: Path) -> duckdb.DuckDBPyConnection:

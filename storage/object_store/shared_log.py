@@ -4,9 +4,12 @@ One idea: each machine has a whole store in a folder of its own, and a commit is
 once (`UrlFiles.create`), so of two machines that commit at the same time one is first, and the other takes over that commit and is N+1.
 No lock is held, so none is left by a kill: before its entry is there a commit never was, afterwards it is everybody's. The catalogue of
 each machine follows from the log, because it is made by the same commits in the same order.
+The store's schema version is that of the last entry. An upgrade is an entry without parts; a machine that is still of the version before
+meets it, and is refused.
 
 Under the URL: `lake/` (parts, immutable), `models/STAGE-NONCE/` (the folder of a stage as it was committed), `log/`, `lease/`
-(`flow_lease.py`). In the folder: `catalog.shared.json`, with the URL and the number of log entries that its catalogue has.
+(`flow_lease.py`), `spent/` (`synth/engines/spending/other_machines.py`). In the folder: `catalog.shared.json`, with the URL and the number
+of log entries that its catalogue has.
 
 What it does not do: open a catalogue (`storage/store.py` does), share journals (`lake/_journal`: answers that are not committed yet) or
 the work of a flow that is under way, or remove anything under the URL.
@@ -40,29 +43,26 @@ class Entry:
     at_us: when it was made, in microseconds since 1970.
     models: folder of a stage, relative to the store -> its name under the URL.
     nonce: whose entry this is.
+    versions: the schema versions that the store has had, the present one last.
     """
 
     at_us: int
     parts: tuple[Part, ...]
     models: dict[str, str]
     nonce: str
+    versions: tuple[str, ...]
 
     def to_json(self) -> bytes:
         parts = [[part.part_id, part.table, str(part.path), part.rows, part.content_hash] for part in self.parts]
-        text = {"schema": schema_version(), "at_us": self.at_us, "nonce": self.nonce, "models": self.models, "parts": parts}
-        return json.dumps(text).encode()
+        text = {"schema": self.versions[-1], "earlier": self.versions[:-1], "at_us": self.at_us, "nonce": self.nonce}
+        return json.dumps(text | {"models": self.models, "parts": parts}).encode()
 
     @classmethod
-    def from_json(cls, content: bytes, where: str) -> Entry:
-        """Raises BadInput: a Headrace of another schema version wrote it."""
+    def from_json(cls, content: bytes) -> Entry:
         fields = json.loads(content)
-        if fields["schema"] != schema_version():
-            raise BadInput(
-                f"{where} has schema version {fields['schema']}, this Headrace has {schema_version()}; "
-                "use the same Headrace on all machines"
-            )
+        versions = (*fields.get("earlier", ()), fields["schema"])
         parts = tuple(Part(part_id, table, Path(path), rows, digest) for part_id, table, path, rows, digest in fields["parts"])
-        return cls(fields["at_us"], parts, fields["models"], fields["nonce"])
+        return cls(fields["at_us"], parts, fields["models"], fields["nonce"], versions)
 
 
 class SharedLog:
@@ -87,15 +87,40 @@ class SharedLog:
 
     def read(self, number: int) -> Entry | None:
         """The entry of this number, from 0; None: there is none yet."""
-        name = _name(number)
-        content = self.files.read(name)
-        return None if content is None else Entry.from_json(content, f"{self.files.url}/{name}")
+        content = self.files.read(_name(number))
+        return None if content is None else Entry.from_json(content)
 
-    def missed(self) -> Iterator[Entry]:
-        """The entries that the catalogue does not have yet, in order, each with its files in the folder."""
+    def newest(self) -> tuple[int, Entry] | None:
+        """The last entry, with its number; None: there is none yet."""
+        names = self.files.names("log")
+        number = int(Path(names[-1]).stem) if names else -1
+        entry = self.read(number) if names else None
+        return None if entry is None else (number, entry)
+
+    def missed(self, versions: Sequence[str]) -> Iterator[Entry]:
+        """The entries that the catalogue does not have yet, in order, each with its files in the folder.
+
+        versions: schema versions that the catalogue has had, the present one last.
+
+        Raises:
+            BadInput: the store has another schema version than these.
+        """
+        checked = -1
         while (entry := self.read(self.applied)) is not None:
+            if self.applied > checked:
+                checked = self._check_version(versions)
             self._fetch(entry)
             yield entry
+
+    def _check_version(self, versions: Sequence[str]) -> int:
+        """The number of the last entry, -1 if there is none. Raises BadInput: it has another schema version than these."""
+        number, entry = self.newest() or (-1, None)
+        if entry is not None and entry.versions[-1] not in versions:
+            raise BadInput(
+                f"{self.files.url} has schema version {entry.versions[-1]}, this Headrace has {schema_version()}: use the same Headrace on "
+                "all machines; `headrace store upgrade --yes` on one that has a copy brings the store to a newer one"
+            )
+        return number
 
     def reload(self) -> None:
         """Reads again how far the catalogue is."""
@@ -117,29 +142,40 @@ class SharedLog:
             for folder in _stage_folders(self._root, part):
                 self.files.send_folder(self._root / folder, f"{folder}-{self._nonce}", skip=_is_left_out)
 
-    def append(self, parts: Sequence[Part], at_us: int) -> bool:
-        """Makes a commit of parts that were sent the next entry; False: another machine was first."""
+    def append(self, parts: Sequence[Part], at_us: int, versions: Sequence[str]) -> bool:
+        """Makes a commit of parts that were sent the next entry; False: another machine was first. versions: see `Entry`."""
         folders = [folder for part in parts for folder in _stage_folders(self._root, part)]
-        entry = Entry(at_us, tuple(parts), {folder: f"{folder}-{self._nonce}" for folder in folders}, self._nonce)
+        models = {folder: f"{folder}-{self._nonce}" for folder in folders}
+        entry = Entry(at_us, tuple(parts), models, self._nonce, tuple(versions))
         if self.files.create(_name(self.applied), entry.to_json()):
             return True
         taken = self.read(self.applied)  # by this very call, if the driver asked twice because an answer was lost
         return taken is not None and taken == entry
 
-    def adopt(self, commits: Mapping[int, Sequence[Part]]) -> None:
-        """Appends the commits of a store that was not shared before: time in microseconds -> parts.
+    def adopt(self, commits: Mapping[int, Sequence[Part]], versions: Sequence[str]) -> None:
+        """Appends the commits of a store that was not shared before: time in microseconds -> parts. versions: see `missed`.
 
         Raises:
-            BadInput: the log begins with other commits.
+            BadInput: the log begins with other commits, or has another schema version.
         """
+        self._check_version(versions)
         for at_us, parts in commits.items():
-            entry = self.read(self.applied)
+            while (entry := self.read(self.applied)) is not None and not entry.parts:
+                self.applied += 1
             if entry is None:
                 self.send(parts)
-                entry = None if self.append(parts, at_us) else self.read(self.applied)
+                entry = None if self.append(parts, at_us, versions) else self.read(self.applied)
             if entry is not None and {part.part_id for part in entry.parts} != {part.part_id for part in parts}:
                 raise BadInput(f"{self._root} and {self.files.url} hold different stores; name a new folder, or another URL")
             self.applied += 1
+
+    def entries(self) -> list[Entry]:
+        """All entries that the catalogue has, in order."""
+        return [entry for number in range(self.applied) if (entry := self.read(number)) is not None]
+
+    def find_stage(self, folder: str) -> str | None:
+        """The name under the URL of a stage's folder, as it was committed last; None: no entry has it. folder: relative to the store."""
+        return next((entry.models[folder] for entry in reversed(self.entries()) if folder in entry.models), None)
 
     def _fetch(self, entry: Entry) -> None:
         for part in entry.parts:

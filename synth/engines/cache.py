@@ -11,11 +11,13 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import orjson
 import polars as pl
 
+from storage.errors import HeadraceError
 from storage.records import JSON
 from storage.store import Part, Store, part_id
 from storage.tables import TABLES
@@ -28,16 +30,21 @@ _JOURNAL = "answers"
 
 
 class Answers:
-    """The answers of a store, committed or in the journal; thread-safe.
+    """The answers of a store, committed or in the journal; thread-safe. Machines that share the store exchange what they have spent when it
+    is opened and closed.
 
     run: name of the run that is noted with every new answer; empty for none.
     ledger: of the same store; what is asked is counted there. None: a new one.
+
+    Raises:
+        HeadraceError: the store is shared, and its object store is out of reach.
     """
 
     run = ""
 
     def __init__(self, store: Store, ledger: Ledger | None = None) -> None:
         self.ledger = ledger or Ledger(store.root)
+        self.ledger.exchange()
         self._store, self._journal = store, store.journal(_JOURNAL)
         self._lock = threading.Lock()
         stored = store.query("SELECT answer_id, answer FROM answers")
@@ -117,4 +124,6 @@ class Answers:
 
     def close(self) -> None:
         self._journal.close()
+        with suppress(HeadraceError):
+            self.ledger.exchange()
         self.ledger.close()

@@ -136,7 +136,8 @@ def repair(
     """Set damaged files aside, and forget the commits that they belong to, so that the next run makes them again.
 
     Nothing is deleted: damaged files lie in STORE/damaged/TIME. A damaged catalogue is built again from the parts. The ids of parts are
-    made from their inputs, so the commands that it names give the same content again. Killed, run it again.
+    made from their inputs, so the commands that it names give the same content again. Of a store that machines share, whole parts and
+    models are taken from the object store. Killed, run it again.
 
     Examples:
 

@@ -23,7 +23,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the rows as JSON.")]
 def ledger(month: Month = None, as_json: AsJson = False, store: NewestStore = None, debug: Debug = False) -> None:
     """Show calls, tokens and dollars of each engine and month (UTC), and what is left of the budgets in section `budgets`.
 
-    Calls without an answer (a time-out, a killed process) may have been billed: they count with the most that they can have cost.
+    Calls without an answer (a time-out, a killed process) may have been billed: they count with the most that they can have cost. What
+    other machines that share the store have spent counts too.
 
     Examples:
 
@@ -35,6 +36,7 @@ def ledger(month: Month = None, as_json: AsJson = False, store: NewestStore = No
         from synth.engines.spending.ledger import Ledger
 
         book = Ledger(validation.open_store(None, store).root)
+        book.exchange()
         spent = [one for one in book.months() if month in (None, one.month)]
         book.close()
         if as_json:
@@ -63,6 +65,7 @@ def _print(spent: list[MonthSpent]) -> None:
             "tokens out": f"{one.completion_tokens:,}",
             "dollars": f"{one.usd:,.2f}",
             "without an answer": f"{one.open_calls:,} calls, {one.open_tokens:,} tokens" if one.open_calls else "",
+            "other machines": f"{one.other_tokens:,} tokens, {one.other_usd:,.2f} dollars" if one.other_tokens else "",
             "left": ", ".join(_left(one)),
         }
         for one in spent

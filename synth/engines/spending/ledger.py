@@ -3,6 +3,7 @@
 One idea: the most that a call can cost is reserved before it is sent, and replaced by what it did cost when it is answered. A call that
 is refused frees its reservation. A call without an answer (time-out, cut short, a killed process) may have been billed, so its
 reservation stays: what is counted is never below the bill, and no budget is overrun, by no number of processes and kills.
+Of a store that machines share, each has its own ledger, and `exchange` counts in it what the others have spent.
 
 The rows lie in SQLite, beside the store's parts: they change with every call, several processes write them, and no content hash may
 depend on them. Money is in whole nanodollars, so sums are exact. Each transaction is on the disk at its end, also after a power cut.
@@ -20,8 +21,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from storage.errors import HeadraceError
+from storage.files import file_lock
+from storage.object_store.shared_log import SharedLog
 from synth.engines.budget import MonthlyBudget
 from synth.engines.spending.ledger_file import NANO, nano_usd, open_ledger, to_budget
+from synth.engines.spending.other_machines import MonthSum, exchange_sums
 
 _ADD = """
 INSERT INTO months VALUES (:month, :engine, :calls, :prompt_tokens, :completion_tokens, :nano_usd,
@@ -37,6 +41,14 @@ WHERE month = ? AND engine = ? AND nano_usd = 0
 """
 NEAR_END = 0.2
 """Share of a month's limit that is left when it is near its end."""
+_COUNTED = """
+SELECT coalesce(sum(tokens), 0), coalesce(sum(nano_usd), 0) FROM (
+  SELECT month, engine, prompt_tokens + completion_tokens + open_tokens AS tokens, nano_usd + open_nano_usd AS nano_usd FROM months
+  UNION ALL SELECT * FROM other_machines)
+WHERE month = ? AND engine = ?
+"""
+_OWN = "SELECT month, engine, prompt_tokens + completion_tokens + open_tokens, nano_usd + open_nano_usd FROM months"
+_EXCHANGE_WAIT_S = 60.0
 _NOTHING = {"calls": 0, "prompt_tokens": 0, "completion_tokens": 0, "nano_usd": 0}
 
 
@@ -57,6 +69,7 @@ class MonthSpent:
 
     month: as 2026-11. calls: that were answered, with their tokens and dollars.
     open_calls: without an answer so far, which may have been billed, with the most that they can have cost.
+    other_tokens, other_usd: of other machines that share the store, both kinds of calls, when last exchanged.
     budget: None: no limit.
     """
 
@@ -69,21 +82,33 @@ class MonthSpent:
     open_calls: int
     open_tokens: int
     open_usd: float
+    other_tokens: int
+    other_usd: float
     budget: MonthlyBudget | None
+
+    @property
+    def counted_tokens(self) -> int:
+        """Tokens that count against the budget."""
+        return self.prompt_tokens + self.completion_tokens + self.open_tokens + self.other_tokens
+
+    @property
+    def counted_usd(self) -> float:
+        """US dollars that count against the budget."""
+        return self.usd + self.open_usd + self.other_usd
 
     @property
     def tokens_left(self) -> int | None:
         """Tokens that may still be spent; None: no limit."""
         if self.budget is None or self.budget.tokens is None:
             return None
-        return max(0, self.budget.tokens - self.prompt_tokens - self.completion_tokens - self.open_tokens)
+        return max(0, self.budget.tokens - self.counted_tokens)
 
     @property
     def usd_left(self) -> float | None:
         """US dollars that may still be spent; None: no limit."""
         if self.budget is None or self.budget.usd is None:
             return None
-        return max(0.0, round(self.budget.usd - self.usd - self.open_usd, 9))
+        return max(0.0, round(self.budget.usd - self.counted_usd, 9))
 
 
 class Limit(NamedTuple):
@@ -108,7 +133,7 @@ class Ledger:
     """
 
     def __init__(self, root: Path, now: Callable[[], datetime.datetime] = _now) -> None:
-        self.path, self._now = root / "lake" / "_ledger" / "ledger.sqlite", now
+        self.path, self._root, self._now = root / "lake" / "_ledger" / "ledger.sqlite", root, now
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
@@ -153,6 +178,22 @@ class Ledger:
         with self._transaction() as connection:
             _add(connection, reserved, open_calls=-1)
 
+    def exchange(self) -> None:
+        """Tells the machines that share the store what this one has spent, and counts what they have; does nothing in any other store.
+
+        Raises:
+            HeadraceError: the object store is out of reach.
+        """
+        shared = SharedLog.of(self._root)
+        if shared is not None:
+            with file_lock(self.path.with_name("exchange.lock"), wait_s=_EXCHANGE_WAIT_S):  # no process writes older sums over newer ones
+                with self._transaction() as connection:
+                    own = [MonthSum(*row) for row in connection.execute(_OWN)]
+                others = exchange_sums(shared, own)
+                with self._transaction() as connection:
+                    connection.execute("DELETE FROM other_machines")
+                    connection.executemany("INSERT INTO other_machines VALUES (?, ?, ?, ?)", others)
+
     def months(self) -> list[MonthSpent]:
         """All months of all engines, the latest first; of an engine with a budget also the current one, where it was not asked yet."""
         if not self.path.exists():
@@ -160,12 +201,16 @@ class Ledger:
         with self._transaction() as connection:
             rows = connection.execute("SELECT * FROM months").fetchall()
             budgets = {engine: to_budget(*limits) for engine, *limits in connection.execute("SELECT * FROM budgets")}
+            others = {(month, engine): spent for month, engine, *spent in connection.execute("SELECT * FROM other_machines")}
         current = self._month()
-        known = {(month, engine) for month, engine, *_ in rows}
-        rows += [(current, engine, *(0,) * 7) for engine in budgets if (current, engine) not in known]
+        unasked = {*((current, engine) for engine in budgets), *others} - {(month, engine) for month, engine, *_ in rows}
+        rows += [(*key, *(0,) * 7) for key in unasked]
         spent = [
             MonthSpent(
-                month, engine, calls, prompt, completion, nano / NANO, open_calls, open_tokens, open_nano / NANO, budgets.get(engine)
+                *(month, engine, calls, prompt, completion, nano / NANO, open_calls, open_tokens, open_nano / NANO),
+                other_tokens=others.get((month, engine), (0, 0))[0],
+                other_usd=others.get((month, engine), (0, 0))[1] / NANO,
+                budget=budgets.get(engine),
             )
             for month, engine, calls, prompt, completion, nano, open_calls, open_tokens, open_nano in rows
         ]
@@ -249,9 +294,5 @@ def _add(connection: sqlite3.Connection, reserved: Reservation, *, open_calls: i
 
 
 def _fits(connection: sqlite3.Connection, asked: Reservation, tokens: int | None, nano: int | None) -> bool:
-    row = connection.execute(
-        "SELECT prompt_tokens + completion_tokens + open_tokens, nano_usd + open_nano_usd FROM months WHERE month = ? AND engine = ?",
-        (asked.month, asked.engine),
-    ).fetchone()
-    counted_tokens, counted_nano_usd = row or (0, 0)
+    counted_tokens, counted_nano_usd = connection.execute(_COUNTED, (asked.month, asked.engine)).fetchone()
     return (tokens is None or counted_tokens + asked.tokens <= tokens) and (nano is None or counted_nano_usd + asked.nano_usd <= nano)

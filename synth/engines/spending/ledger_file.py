@@ -29,7 +29,9 @@ CREATE TABLE IF NOT EXISTS months (
   month TEXT, engine TEXT, calls INTEGER NOT NULL, prompt_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL,
   nano_usd INTEGER NOT NULL, open_calls INTEGER NOT NULL, open_tokens INTEGER NOT NULL, open_nano_usd INTEGER NOT NULL,
   PRIMARY KEY (month, engine));
-CREATE TABLE IF NOT EXISTS told (month TEXT, engine TEXT, unit TEXT, amount REAL NOT NULL)
+CREATE TABLE IF NOT EXISTS told (month TEXT, engine TEXT, unit TEXT, amount REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS other_machines (
+  month TEXT, engine TEXT, tokens INTEGER NOT NULL, nano_usd INTEGER NOT NULL, PRIMARY KEY (month, engine))
 """
 _NO_DAMAGE = frozenset(
     {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM}

@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from storage.errors import BadInput
+from storage.errors import BadInput, HeadraceError
 from synth.engines.budget import BudgetSpent
 from synth.engines.server_errors import Problem
 from synth.engines.spending.ledger import Ledger, Reservation
@@ -26,6 +26,8 @@ from synth.engines.spending.open_calls import OpenCalls
 
 WAIT_S = 600.0
 """How long a call waits for the open calls of other processes."""
+EXCHANGE_S = 15.0
+"""How often machines that share a store tell each other what they have spent, while they ask."""
 _POLL_S = 0.2
 _LIMITS = ("max_tokens", "max_completion_tokens")
 _UNLIMITED_TOKENS = 1 << 20
@@ -59,6 +61,7 @@ class EngineMeter:
         self._open = OpenCalls(ledger.path.with_name(f"{hashlib.sha256(self.engine.encode()).hexdigest()[:16]}.calls"))
         self._ended = asyncio.Event()
         self._has_told = False
+        self._exchange_at = time.monotonic() + EXCHANGE_S
 
     @property
     def open_calls(self) -> int:
@@ -87,6 +90,13 @@ class EngineMeter:
             if reserved is None:
                 self._open.end()
         return reserved
+
+    async def exchange_if_due(self) -> None:
+        """Exchanges with other machines what was spent (`Ledger.exchange`). One that fails is tried again when the next is due."""
+        if time.monotonic() >= self._exchange_at:
+            self._exchange_at = time.monotonic() + EXCHANGE_S
+            with contextlib.suppress(HeadraceError):
+                await asyncio.to_thread(self.ledger.exchange)
 
     async def wait_for_room(self, prompt_tokens: int, completion_tokens: int, since_s: float) -> None:
         """Waits until an open call may have ended. since_s: when calls of other processes alone were first waited for, monotonic.
@@ -130,9 +140,8 @@ class EngineMeter:
         """Why a call that may take `needed` tokens is not sent."""
         spent = self.ledger.spent(self.engine)
         assert spent is not None and spent.budget is not None
-        counted = spent.prompt_tokens + spent.completion_tokens + spent.open_tokens
-        of_tokens = f"{counted:,} of {spent.budget.tokens:,} tokens" if spent.budget.tokens is not None else ""
-        of_usd = f"{spent.usd + spent.open_usd:.2f} of {spent.budget.usd:.2f} dollars" if spent.budget.usd is not None else ""
+        of_tokens = f"{spent.counted_tokens:,} of {spent.budget.tokens:,} tokens" if spent.budget.tokens is not None else ""
+        of_usd = f"{spent.counted_usd:.2f} of {spent.budget.usd:.2f} dollars" if spent.budget.usd is not None else ""
         return (
             f"the budget of {self.engine} for {spent.month} is spent: {' and '.join(filter(None, (of_tokens, of_usd)))}, and the next call "
             f"may take {needed:,} tokens; raise `budgets` in the configuration, or go on next month (`headrace ledger` shows all)"
@@ -149,6 +158,7 @@ class CallMeter:
     async def reserve(self) -> None:
         """Raises BudgetSpent: the month's budget has no room for the call."""
         meter, since_s = self._meter, time.monotonic()
+        await meter.exchange_if_due()
         while (reserved := meter.try_to_reserve(*self._most)) is None:
             since_s = time.monotonic() if meter.open_calls else since_s
             await meter.wait_for_room(*self._most, since_s)
