@@ -38,6 +38,7 @@ def measure(runs: int = RUNS, every_s: float = EVERY_S) -> dict[str, float]:
         wait_for(lambda: set(planned) <= set(ran(installation)) or not_waiting(installation, planned), SETTLED_S + every_s)
         counts = Counter(ran(installation))
     tenth = max(1, len(samples) // 10)
+    print("    resident MiB, from tenth to tenth of the time:", *(round(memory) for memory in samples[::tenth]), flush=True)
     return {
         "soak_runs": float(len(planned)),
         "soak_missed": float(sum(counts[time_] == 0 for time_ in planned)),
