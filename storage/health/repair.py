@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import duckdb
@@ -27,7 +27,7 @@ from storage.files import file_lock, replace_atomically, sync_dir
 from storage.health.backups import KeptFiles, newest_files
 from storage.health.damage import Damage, check, check_is_store, check_models, check_parts
 from storage.health.weights import weights_hash
-from storage.object_store.shared_log import SharedLog
+from storage.object_store.shared_log import Entry, SharedLog
 from storage.parts import DamagedPart, Part, check_part, content_hash, part_of_path, rows_on_disk
 from storage.store import LOCK_WAIT_S, Store
 from storage.tables import TABLES
@@ -140,24 +140,44 @@ class _Repair:
         writable, readable = self.root / "catalog.duckdb", self.root / "catalog.read.duckdb"
         is_whole = {path.name: path.is_file() and path.name not in broken for path in (writable, readable)}
         commits = next((_list_commits(path, self.root) for path in (writable, readable) if is_whole[path.name]), None)
-        if self.log.path.name in broken or not self.log.path.exists() or (commits is None and self.shared is not None):
-            if self.log.path.exists():
-                _move(self.root, self.log.path.relative_to(self.root), self.aside)
-            self.log.rewrite(commits if commits is not None else self._commits_without_catalogue())
+        is_log_lost = self.log.path.name in broken or not self.log.path.exists()
+        if is_log_lost or (commits is None and self.shared is not None):
+            self._write_log(commits, is_log_lost)
         for name in broken.keys() - {self.log.path.name}:
             _move(self.root, Path(name), self.aside)
             _move(self.root, Path(f"{name}.wal"), self.aside)
         return "catalog.duckdb" in broken or "catalog.read.duckdb" in broken
 
-    def _commits_without_catalogue(self) -> dict[int, list[Part]]:
-        """The commits of the shared log; of a store that is not shared, what is on disk. Of several parts with one id, the first."""
-        if self.shared is None:
-            return _on_disk(self.root)
-        entries = self.shared.entries()
-        if entries and (earlier := entries[-1].versions[:-1]):
-            self.log.note_versions(earlier)
-        first = {part.part_id: part for entry in reversed(entries) for part in entry.parts}
-        return {entry.at_us: [part for part in entry.parts if first[part.part_id] is part] for entry in entries if entry.parts}
+    def _write_log(self, commits: dict[int, list[Part]] | None, is_log_lost: bool) -> None:
+        """Writes the log again. commits: those of the catalogue; None: it is lost. While the object store of a shared store is out of
+        reach, a log that is not lost is enough."""
+        versions = self.log.versions()
+        if commits is None and self.shared is None:
+            commits = _on_disk(self.root)
+        elif commits is None:
+            try:
+                commits, earlier = self._commits_of_all()
+            except HeadraceError:
+                if is_log_lost:
+                    raise
+                return
+            versions = versions or earlier
+        if self.log.path.exists():
+            _move(self.root, self.log.path.relative_to(self.root), self.aside)
+        if versions:
+            self.log.note_versions(versions)
+        self.log.rewrite(commits)
+
+    def _commits_of_all(self) -> tuple[dict[int, list[Part]], list[str]]:
+        """The commits of the shared log, and the schema versions before the present one. Of several parts with one id, the first."""
+        first = {part.part_id: part for entry in reversed(self._entries) for part in entry.parts}
+        commits = {entry.at_us: [part for part in entry.parts if first[part.part_id] is part] for entry in self._entries if entry.parts}
+        return commits, list(self._entries[-1].versions[:-1]) if self._entries else []
+
+    @cached_property
+    def _entries(self) -> list[Entry]:
+        """The entries of the shared log."""
+        return [] if self.shared is None else self.shared.entries()
 
     def _commits_of(self, lost: Sequence[Damage]) -> list[Part]:
         """The parts of every commit that has a lost part, or the policy of a lost model."""
@@ -178,14 +198,18 @@ class _Repair:
             is_restored = _write_again(self.root, damage.path) or any(self._take(damage, fetch) for fetch in self._copies(damage.path))
         elif damage.kind == "model":
             is_restored = any(self._take_model(damage, fetch) for fetch in self._copies(damage.path.parent))
-        self.restored += [damage.path] if is_restored else []
+        if is_restored:
+            self.restored.append(damage.path)
+        if is_restored and damage.kind == "part":
+            self.log.stamp([str(damage.path)])  # another machine may have written the same rows with other bytes
         return is_restored
 
     def _copies(self, path: Path) -> Iterator[Callable[[Path], None]]:
         """What fetches a copy of a part, or of a stage's folder, to where it is called with: one for each copy that there may be."""
         name, is_part = str(path), path.suffix == ".parquet"
         if self.shared is not None:
-            files, stage = self.shared.files, None if is_part else self.shared.find_stage(name)
+            files = self.shared.files
+            stage = next((entry.models[name] for entry in reversed(self._entries) if name in entry.models), None)
             if is_part and files.has(name):
                 yield partial(files.fetch, name)
             elif stage is not None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from storage.errors import HeadraceError
 from storage.files import Busy
 from storage.object_store.shared_log import SharedLog
-from storage.object_store.url_files import UrlFiles
+from storage.object_store.url_files import UrlFiles, damage_told
 
 LEASE_S = 60.0
 
@@ -163,5 +163,6 @@ def _newest(files: UrlFiles) -> _Seen | None:
     while names := files.names("lease"):
         content = files.read(names[-1])
         if content is not None:
-            return _Seen(number=int(Path(names[-1]).stem), **json.loads(content))
+            with damage_told(f"{files.url}/{names[-1]}", "delete it if no machine works on the store"):
+                return _Seen(number=int(Path(names[-1]).stem), **json.loads(content))
     return None

@@ -28,7 +28,7 @@ import polars as pl
 
 from storage.errors import BadInput, HeadraceError
 from storage.files import replace_atomically
-from storage.object_store.url_files import UrlFiles
+from storage.object_store.url_files import UrlFiles, damage_told
 from storage.parts import Part, rows_on_disk
 from storage.tables import schema_version
 
@@ -75,11 +75,11 @@ class SharedLog:
     @classmethod
     def of(cls, root: Path) -> SharedLog | None:
         """The log that a store shares; None: the store is this folder alone."""
-        try:
-            state = json.loads((root / STATE).read_text())
-        except FileNotFoundError:
+        if not (root / STATE).exists():
             return None
-        return cls(root, state["url"], state["machine"], state["applied"])
+        with damage_told(str(root / STATE), "name a new folder with the same `object_store`, which gets what was committed"):
+            state = json.loads((root / STATE).read_text())
+            return cls(root, str(state["url"]), str(state["machine"]), int(state["applied"]))
 
     def save(self) -> None:
         state = {"url": self.files.url, "machine": self.machine, "applied": self.applied}
@@ -87,12 +87,14 @@ class SharedLog:
 
     def read(self, number: int) -> Entry | None:
         """The entry of this number, from 0; None: there is none yet."""
-        content = self.files.read(_name(number))
-        return None if content is None else Entry.from_json(content)
+        name = _name(number)
+        content = self.files.read(name)
+        with damage_told(f"{self.files.url}/{name}", "take this object from an earlier version or a copy of the bucket"):
+            return None if content is None else Entry.from_json(content)
 
     def newest(self) -> tuple[int, Entry] | None:
         """The last entry, with its number; None: there is none yet."""
-        names = self.files.names("log")
+        names = [name for name in self.files.names("log") if Path(name).stem.isdigit()]
         number = int(Path(names[-1]).stem) if names else -1
         entry = self.read(number) if names else None
         return None if entry is None else (number, entry)
@@ -172,10 +174,6 @@ class SharedLog:
     def entries(self) -> list[Entry]:
         """All entries that the catalogue has, in order."""
         return [entry for number in range(self.applied) if (entry := self.read(number)) is not None]
-
-    def find_stage(self, folder: str) -> str | None:
-        """The name under the URL of a stage's folder, as it was committed last; None: no entry has it. folder: relative to the store."""
-        return next((entry.models[folder] for entry in reversed(self.entries()) if folder in entry.models), None)
 
     def _fetch(self, entry: Entry) -> None:
         for part in entry.parts:

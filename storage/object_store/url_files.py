@@ -18,6 +18,15 @@ from storage.errors import BadInput, HeadraceError
 from storage.files import replace_atomically
 
 
+@contextmanager
+def damage_told(where: str, cure: str) -> Iterator[None]:
+    """Around reading JSON: what it cannot be read as becomes a HeadraceError that names the place and what to do."""
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise HeadraceError(f"{where} is damaged: {cure}") from error
+
+
 class UrlFiles:
     """The files under `url`.
 

@@ -60,7 +60,7 @@ class EngineMeter:
         self.ledger, self.engine, self.price = ledger, ledger_name(engine), price
         self._open = OpenCalls(ledger.path.with_name(f"{hashlib.sha256(self.engine.encode()).hexdigest()[:16]}.calls"))
         self._ended = asyncio.Event()
-        self._has_told = False
+        self._has_told = self._has_warned = False
         self._exchange_at = time.monotonic() + EXCHANGE_S
 
     @property
@@ -92,11 +92,16 @@ class EngineMeter:
         return reserved
 
     async def exchange_if_due(self) -> None:
-        """Exchanges with other machines what was spent (`Ledger.exchange`). One that fails is tried again when the next is due."""
+        """Exchanges with other machines what was spent (`Ledger.exchange`). One that fails is tried again when the next is due, and the
+        first is warned of."""
         if time.monotonic() >= self._exchange_at:
             self._exchange_at = time.monotonic() + EXCHANGE_S
-            with contextlib.suppress(HeadraceError):
+            try:
                 await asyncio.to_thread(self.ledger.exchange)
+            except HeadraceError as error:
+                if not self._has_warned:
+                    _log.warning("%s: what other machines spend of its budget is not known now: %s", self.engine, error)
+                self._has_warned = True
 
     async def wait_for_room(self, prompt_tokens: int, completion_tokens: int, since_s: float) -> None:
         """Waits until an open call may have ended. since_s: when calls of other processes alone were first waited for, monotonic.

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import fsspec
+import polars as pl
 import pytest
 
 from storage.errors import HeadraceError
 from storage.health.backups import back_up
-from storage.health.damage import check
+from storage.health.damage import check, look
 from storage.health.repair import repair
 from storage.object_store.url_files import UrlFiles
 from storage.store import Store
@@ -47,7 +48,17 @@ def test_nothing_is_forgotten(store: Store, path_of: Callable[[Path], Path], how
     again = Store(store.root)
     assert done.damages and done.forgotten == {}
     assert again.content_hash() == expected and again.query(COMMITS).equals(commits)
-    assert check(store.root) == []
+    assert check(store.root) == [] and look(Store(store.root)) == []
+
+
+def test_a_copy_with_other_bytes_of_the_same_rows_is_as_good(store: Store, url: str) -> None:
+    """Given the part as another machine may have written it, then a repair takes it, and no flow refuses the store."""
+    expected, part = store.content_hash(), part_file(store.root)
+    pl.read_parquet(part).write_parquet(part, compression="uncompressed")
+    UrlFiles(url).write(str(part.relative_to(store.root)), part.read_bytes())
+    cut(part)
+    assert repair(store.root).forgotten == {} and look(Store(store.root)) == []
+    assert Store(store.root).content_hash() == expected
 
 
 @pytest.mark.slow
@@ -98,3 +109,28 @@ def test_while_the_object_store_is_out_of_reach_nothing_is_forgotten(store: Stor
         with pytest.raises(HeadraceError, match="cannot be reached: no route"):
             repair(store.root)
     assert repair(store.root).forgotten == {} and check(store.root) == []
+
+
+def test_while_the_object_store_is_out_of_reach_a_lost_catalogue_is_built_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given that `lake/_commits.jsonl` and the parts are whole."""
+    expected = store.content_hash()
+    for path in (store.root / "catalog.duckdb", store.root / "catalog.read.duckdb"):
+        path.write_bytes(b"nothing")
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("no route")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(fsspec.filesystem("memory")), "cat_file", fail)
+        assert repair(store.root).forgotten == {}
+    assert Store(store.root).content_hash() == expected and check(store.root) == []
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b'{"schema": 1}'])
+def test_a_damaged_object_or_note_is_told_with_its_name(store: Store, url: str, tmp_path: Path, content: bytes) -> None:
+    UrlFiles(url).write("log/00000001.json", content)
+    with pytest.raises(HeadraceError, match=r"log/00000001\.json is damaged: take this object"):
+        copy_of(url, tmp_path / "new").pull()
+    (store.root / "catalog.shared.json").write_bytes(content)
+    with pytest.raises(HeadraceError, match=r"catalog\.shared\.json is damaged: name a new folder"):
+        repair(store.root)

@@ -89,6 +89,16 @@ def test_a_store_of_one_machine_tells_nobody(tmp_path: Path) -> None:
     assert not (tmp_path / "lake").exists()
 
 
+@pytest.mark.parametrize("content", [b"{", b"7", b"[[1]]", b'[["2026-11", "openai:m", "x", 0]]'])
+def test_a_damaged_object_of_another_machine_is_named_and_stops_no_table(machines: tuple[Store, Store], content: bytes) -> None:
+    store = _committed(machines[0])
+    UrlFiles(_url(store)).write("spent/x.json", content)
+    with pytest.raises(HeadraceError, match=r"spent/x\.json is damaged: delete it"):
+        Answers(store)
+    shown = CliRunner().invoke(app, ["ledger", "--store", str(store.root)], env={"COLUMNS": "200"})
+    assert shown.exit_code == 0 and "other machines count as when last exchanged" in shown.output
+
+
 def test_machines_tell_each_other_while_they_ask(serve: Serve, machines: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch) -> None:
     """Given a machine whose run has not ended, then another machine counts its calls, but for the last that were sent."""
     monkeypatch.setattr(metering, "EXCHANGE_S", 0.0)
