@@ -20,12 +20,12 @@ import psutil
 from benchmarks.operations.light_deployments import Installation, installed, wait_for
 
 RUNS, EVERY_S = 200, 20.0
-SETTLED_S = 120.0
+SETTLED_S = 900.0
 """How much later than planned the last run may end."""
 
 
 def measure(runs: int = RUNS, every_s: float = EVERY_S) -> dict[str, float]:
-    """The figures over so many scheduled runs. Takes `runs * every_s` seconds and two minutes."""
+    """The figures over so many scheduled runs. Takes `runs * every_s` seconds, and more where the machine was too busy to keep up."""
     with tempfile.TemporaryDirectory(prefix="headrace-soak-") as folder, installed(Path(folder), every_s=every_s) as installation:
         wait_for(lambda: bool(ran(installation)), 300)
         first = min(ran(installation))
