@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from benchmarks.harness import Deadline, Figures
-from benchmarks.operations.whole_runs import FOLDER, headrace, run, undisturbed
+from benchmarks.operations.whole_runs import FOLDER, Pieces, headrace, run, undisturbed
 from storage.store import Store
 
 KEYS = ("kills", "recoveries_equal_hash", "left_processes")
@@ -35,11 +35,14 @@ def measure(deadline: Deadline) -> Figures:
     """Each run is killed up to ten times on its way; a kill counts as recovered if its run ends with the hash of an undisturbed one."""
     _, expected = undisturbed()
     deadline.allows(MINUTES)
-    picked = random.Random(7)
-    kills, recovered, left = _kill_workers_of_ray(picked)
-    while kills < KILLS:
+    pieces = Pieces("kills")
+    if "ray" not in pieces.kept:
+        kills, recovered, left = _kill_workers_of_ray(random.Random(7))
+        pieces.keep("ray", kills=kills, recovered=recovered, left=left)
+    while (kills := pieces.total("kills")) < KILLS:
         deadline.allows(MINUTES)
-        folder = FOLDER / f"killed-{kills}"
+        picked = random.Random(len(pieces.kept))
+        folder = FOLDER / f"killed-{len(pieces.kept)}"
         shutil.rmtree(folder, ignore_errors=True)
         done = 0
         while done < min(_IN_A_FOLDER, KILLS - kills):
@@ -51,14 +54,12 @@ def measure(deadline: Deadline) -> Figures:
             )
             if is_over or not was_killed:
                 break  # a kill of a run that has ended tries nothing
-        kills += done
         ended = run(folder)
         is_equal = ended.code == 0 and Store(folder / "store").content_hash() == expected
-        recovered += done * is_equal
-        left += _left(folder)
+        pieces.keep(folder.name, kills=done, recovered=done * is_equal, left=_left(folder))
         print(f"    {done} kills in this folder; {'equal hash' if is_equal else f'NOT equal: {ended.last_line}'}", flush=True)
         shutil.rmtree(folder, ignore_errors=True)
-    return {"kills": kills, "recoveries_equal_hash": recovered, "left_processes": left}
+    return {key: pieces.total(figure) for key, figure in zip(KEYS, ("kills", "recovered", "left"), strict=True)}
 
 
 def _kill_workers_of_ray(picked: random.Random) -> tuple[int, int, int]:

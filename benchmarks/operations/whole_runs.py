@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -75,6 +76,23 @@ def undisturbed() -> tuple[Path, str]:
             raise RuntimeError(f"the undisturbed run failed: {ended.last_line}")
         (folder / "done").touch()
     return folder, Store(folder / "store").content_hash()
+
+
+class Pieces:
+    """Figures of a section's pieces by name, kept on disk, so that a section that ran out of time goes on where it was."""
+
+    def __init__(self, section: str) -> None:
+        self._path = FOLDER / f"{section}-{code_mark()}.jsonl"
+        lines = self._path.read_text().splitlines() if self._path.exists() else []
+        self.kept: dict[str, dict[str, int]] = dict(map(json.loads, lines))
+
+    def keep(self, name: str, **figures: int) -> None:
+        self.kept[name] = figures
+        with self._path.open("a") as file:
+            file.write(json.dumps([name, figures]) + "\n")
+
+    def total(self, figure: str) -> int:
+        return sum(piece[figure] for piece in self.kept.values())
 
 
 def copy_of(folder: Path, name: str) -> Path:
