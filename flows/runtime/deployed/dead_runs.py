@@ -6,12 +6,13 @@ settles what another one left; all other workers' runs are left alone.
 A run that the worker had claimed and not yet begun goes back to the queue, so none is lost.
 
 A run carries the label from its state Submitting on, a few requests after its claim; and only a run under the guard (`run_process.py`) ends
-with its worker. Any other run is settled only where no other worker can be.
+with its worker. Other runs that may be ours are settled only on the project's own server, before its worker starts.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 WORKER_DIED = "the worker was killed, and this run with it; its deployment's next run continues its work"
 WORKER_LABEL, GUARD = "prefect.worker.name", "flows.runtime.deployed.run_process"
+OLDER_NAME = re.compile(r"headrace-\d+")
+"""Name of a worker of a version without locks of workers: its process id."""
 END_WITHIN_S = 10.0
 
 
@@ -50,8 +53,8 @@ def settle_runs(home: Path, pool: str, *, is_alone: bool = False) -> None:
     Asks the server only if a worker is dead.
 
     pool: the work pool of the workers.
-    is_alone: no worker is in the pool now, so every run that was claimed there is dead, whoever claimed it. Waits at most 10 s until the
-        processes of dead workers have ended.
+    is_alone: the server is the project's own, and its worker does not run. So dead are also runs that this worker had claimed a moment
+        ago, runs without the guard, and those of older versions. Waits at most 10 s until the processes of dead workers have ended.
     """
     from prefect.client.orchestration import get_client
     from prefect.exceptions import ObjectNotFound
@@ -61,12 +64,12 @@ def settle_runs(home: Path, pool: str, *, is_alone: bool = False) -> None:
         if is_alone:
             _wait_for_the_end(locks)
         dead = [each for each in locks if not is_held(each)]
-        names, living = {each.stem for each in dead}, {each.stem for each in locks} - {each.stem for each in dead}
+        names = {each.stem for each in dead}
         if dead or is_alone:
             with get_client(sync_client=True) as client:
                 for run in _claimed_runs(client, pool):
                     with contextlib.suppress(ObjectNotFound):
-                        if (run.labels.get(WORKER_LABEL) not in living) if is_alone else _died_with(client, run, names):
+                        if _may_be_of(run, names) if is_alone else _died_with(client, run, names):
                             _settle(client, run)
         for each in dead:
             each.unlink(missing_ok=True)
@@ -99,6 +102,12 @@ def _claimed_runs(client: SyncPrefectClient, pool: str) -> list[FlowRun]:
         flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=claimed)),
         work_pool_filter=WorkPoolFilter(name=WorkPoolFilterName(any_=[pool])),
     )
+
+
+def _may_be_of(run: FlowRun, workers: set[str]) -> bool:
+    """Whether one of these workers, one of an older version or one that is not known yet had claimed the run."""
+    worker = str(run.labels.get(WORKER_LABEL, ""))
+    return not worker or worker in workers or OLDER_NAME.fullmatch(worker) is not None
 
 
 def _died_with(client: SyncPrefectClient, run: FlowRun, workers: set[str]) -> bool:

@@ -26,8 +26,9 @@ class Server:
         self.runs: dict[UUID, Any] = {}
 
     def add(self, state: State, worker: str, job_variables: dict[str, str]) -> UUID:
+        """worker: "" for a run that no worker has labelled."""
         run, deployment = uuid4(), uuid4()
-        labels = {"prefect.worker.name": worker}
+        labels = {"prefect.worker.name": worker} if worker else {}
         self.runs[run] = SimpleNamespace(id=run, state=state, labels=labels, deployment_id=deployment, job_variables=job_variables)
         return run
 
@@ -71,24 +72,25 @@ def test_runs_of_a_dead_worker_are_settled(is_alone: bool, server: Server, tmp_p
     runs = [server.add(state, "dead", GUARDED) for state in (*states, SUBMITTING)]
     with dead_runs.hold_worker_lock(tmp_path, "dead"):
         pass
-    # and some of which it cannot be known: claimed a moment ago, without the guard that ends a run with its worker, of another worker
+    # and some of which it cannot be known: claimed a moment ago, without the guard that ends a run with its worker, of an older version
     unknown = [
         server.add(State(type=StateType.PENDING), "dead", GUARDED),
+        server.add(State(type=StateType.PENDING), "", GUARDED),
         server.add(State(type=StateType.RUNNING), "dead", {}),
-        server.add(State(type=StateType.RUNNING), "somebody's", GUARDED),
+        server.add(State(type=StateType.RUNNING), "headrace-4711", GUARDED),
     ]
-    # and one of a worker that lives
-    living = server.add(State(type=StateType.RUNNING), "living", GUARDED)
+    # and those of workers that live: this folder's, another folder's, a user's own
+    living = [server.add(State(type=StateType.RUNNING), worker, GUARDED) for worker in ("living", "headrace-host-0a1b2c3d", "somebody's")]
     # when a keeper looks at them
     with dead_runs.hold_worker_lock(tmp_path, "living") as own:
         dead_runs.settle_runs(tmp_path, "headrace", is_alone=is_alone)
         assert is_held(own)
-    # then those of the dead one are settled, the unknown ones only where no other worker can be, and the living one is not
+    # then those of the dead one are settled, the unknown ones only on the project's own server, and the living ones are not
     after = [StateType.CRASHED, StateType.CANCELLED, StateType.SCHEDULED, StateType.COMPLETED, StateType.SCHEDULED]
     assert [server.type_of(run) for run in runs] == after
-    settled, before = [StateType.SCHEDULED, StateType.CRASHED, StateType.CRASHED], [StateType.PENDING, StateType.RUNNING, StateType.RUNNING]
+    settled, before = [StateType.SCHEDULED] * 2 + [StateType.CRASHED] * 2, [StateType.PENDING] * 2 + [StateType.RUNNING] * 2
     assert [server.type_of(run) for run in unknown] == (settled if is_alone else before)
-    assert server.type_of(living) == StateType.RUNNING
+    assert [server.type_of(run) for run in living] == [StateType.RUNNING] * 3
     assert [path.stem for path in tmp_path.glob("workers/*.lock")] == ["living"]
 
 
