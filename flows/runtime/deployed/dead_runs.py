@@ -14,9 +14,9 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from flows.runtime.locks import is_held, lock
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import FlowRun, State
 
+Row = TypeVar("Row")
 WORKER_DIED = "the worker was killed, and this run with it; its deployment's next run continues its work"
 WORKER_LABEL, GUARD = "prefect.worker.name", "flows.runtime.deployed.run_process"
 OLDER_NAME = re.compile(r"headrace-\d+")
@@ -98,10 +99,19 @@ def _claimed_runs(client: SyncPrefectClient, pool: str) -> list[FlowRun]:
     from prefect.client.schemas.objects import StateType
 
     claimed = FlowRunFilterStateType(any_=[StateType.PENDING, StateType.RUNNING, StateType.CANCELLING])
-    return client.read_flow_runs(
+    return _read_all(
+        client.read_flow_runs,
         flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=claimed)),
         work_pool_filter=WorkPoolFilter(name=WorkPoolFilterName(any_=[pool])),
     )
+
+
+def _read_all(read: Callable[..., list[Row]], **filters: Any) -> list[Row]:
+    """All rows that match; the server answers with at most 200 at a time."""
+    rows: list[Row] = []
+    while page := read(**filters, offset=len(rows)):
+        rows += page
+    return rows
 
 
 def _may_be_of(run: FlowRun, workers: set[str]) -> bool:
@@ -111,11 +121,18 @@ def _may_be_of(run: FlowRun, workers: set[str]) -> bool:
 
 
 def _died_with(client: SyncPrefectClient, run: FlowRun, workers: set[str]) -> bool:
-    """Whether one of these dead workers had claimed the run, and its guard has ended it. Raises ObjectNotFound: it has been deleted."""
+    """Whether one of these dead workers had claimed the run, and its guard has ended it.
+
+    If its deployment was deleted, it counts as under the guard, unless its own command is another one: nothing else would end it.
+    """
+    from prefect.exceptions import ObjectNotFound
+
     if run.state is None or run.state.name == "Pending" or run.labels.get(WORKER_LABEL) not in workers or run.deployment_id is None:
         return False  # a run that is Pending may have the label of an earlier claim
-    deployment = client.read_deployment(run.deployment_id)
-    return GUARD in str((deployment.job_variables | (run.job_variables or {})).get("command"))
+    variables = {"command": GUARD}
+    with contextlib.suppress(ObjectNotFound):
+        variables = client.read_deployment(run.deployment_id).job_variables
+    return GUARD in str((variables | (run.job_variables or {})).get("command"))
 
 
 def _settle(client: SyncPrefectClient, run: FlowRun) -> None:
@@ -136,9 +153,11 @@ def end_run(client: SyncPrefectClient, run_id: UUID, state: State) -> None:
     open_runs = [client.read_flow_run(run_id)]
     while open_runs:
         run = open_runs.pop()
-        for child in client.read_task_runs(task_run_filter=TaskRunFilter(flow_run_id=TaskRunFilterFlowRunId(any_=[run.id]))):
+        tasks = _read_all(client.read_task_runs, task_run_filter=TaskRunFilter(flow_run_id=TaskRunFilterFlowRunId(any_=[run.id])))
+        for child in tasks:
             if child.state is None or not child.state.is_final():
                 client.set_task_run_state(child.id, state, force=True)
-        open_runs += client.read_flow_runs(flow_run_filter=FlowRunFilter(parent_flow_run_id=FlowRunFilterParentFlowRunId(any_=[run.id])))
+        children = FlowRunFilter(parent_flow_run_id=FlowRunFilterParentFlowRunId(any_=[run.id]))
+        open_runs += _read_all(client.read_flow_runs, flow_run_filter=children)
         if run.state is None or not run.state.is_final():
             client.set_flow_run_state(run.id, state, force=True)

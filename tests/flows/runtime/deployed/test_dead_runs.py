@@ -11,6 +11,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from prefect.client.schemas.objects import State, StateType
+from prefect.exceptions import ObjectNotFound
 
 from flows.runtime.deployed import dead_runs
 from flows.runtime.locks import is_held
@@ -20,10 +21,12 @@ SUBMITTING = State(type=StateType.PENDING, name="Submitting")
 
 
 class Server:
-    """Stands for Prefect's client: flow runs, all in the pool."""
+    """Stands for Prefect's client: flow runs, all in the pool, in pages of two; the tasks of each flow run; deleted deployments."""
 
     def __init__(self) -> None:
         self.runs: dict[UUID, Any] = {}
+        self.tasks: dict[UUID, Any] = {}
+        self.deleted: set[UUID] = set()
 
     def add(self, state: State, worker: str, job_variables: dict[str, str]) -> UUID:
         """worker: "" for a run that no worker has labelled."""
@@ -39,14 +42,19 @@ class Server:
     def read_flow_run(self, run: UUID) -> Any:
         return self.runs[run]
 
-    def read_flow_runs(self, *, work_pool_filter: Any = None, **_: Any) -> list[Any]:
-        return list(self.runs.values()) if work_pool_filter else []
+    def read_flow_runs(self, *, work_pool_filter: Any = None, offset: int = 0, **_: Any) -> list[Any]:
+        return list(self.runs.values())[offset : offset + 2] if work_pool_filter else []
 
-    def read_deployment(self, _: UUID) -> Any:
+    def read_deployment(self, deployment: UUID) -> Any:
+        if deployment in self.deleted:
+            raise ObjectNotFound(Exception())
         return SimpleNamespace(job_variables={})
 
-    def read_task_runs(self, **_: Any) -> list[Any]:
-        return []
+    def read_task_runs(self, *, offset: int = 0, **_: Any) -> list[Any]:
+        return list(self.tasks.values())[offset : offset + 2]
+
+    def set_task_run_state(self, task: UUID, state: State, force: bool) -> None:
+        self.tasks[task].state = state
 
     def set_flow_run_state(self, run: UUID, state: State, force: bool) -> None:
         self.runs[run].state = state
@@ -108,3 +116,24 @@ def test_a_worker_is_settled_once_and_without_a_dead_one_no_server_is_asked(
     dead_runs.settle_runs(tmp_path, "headrace")
     # then it is left alone
     assert server.type_of(run) == StateType.RUNNING
+
+
+def test_all_tasks_of_a_dead_run_end_with_it(server: Server, tmp_path: Path) -> None:
+    server.add(State(type=StateType.RUNNING), "dead", GUARDED)
+    server.tasks = {task: SimpleNamespace(id=task, state=State(type=StateType.RUNNING)) for task in (uuid4() for _ in range(5))}
+    with dead_runs.hold_worker_lock(tmp_path, "dead"):
+        pass
+    dead_runs.settle_runs(tmp_path, "headrace")
+    assert {task.state.type for task in server.tasks.values()} == {StateType.CRASHED}
+
+
+@pytest.mark.parametrize(("own_command", "after"), [({}, StateType.CRASHED), ({"command": "python -m prefect.engine"}, StateType.RUNNING)])
+def test_a_run_whose_deployment_was_deleted_counts_as_guarded_unless_its_own_command_is_not(
+    own_command: dict[str, str], after: StateType, server: Server, tmp_path: Path
+) -> None:
+    run = server.add(State(type=StateType.RUNNING), "dead", own_command)
+    server.deleted.add(server.runs[run].deployment_id)
+    with dead_runs.hold_worker_lock(tmp_path, "dead"):
+        pass
+    dead_runs.settle_runs(tmp_path, "headrace")
+    assert server.type_of(run) == after
