@@ -30,7 +30,7 @@ WORKER_DIED = "the worker was killed, and this run with it; its deployment's nex
 WORKER_LABEL, GUARD = "prefect.worker.name", "flows.runtime.deployed.run_process"
 OLDER_NAME = re.compile(r"headrace-\d+")
 """Name of a worker of a version without locks of workers: its process id."""
-END_WITHIN_S = 10.0
+END_WITHIN_S, FREE_S = 10.0, 1.0
 
 
 def home_of(worker_lock: Path) -> Path:
@@ -62,9 +62,7 @@ def settle_runs(home: Path, pool: str, *, is_alone: bool = False) -> None:
 
     with _settling(home):
         locks = sorted((home / "workers").glob("*.lock"))
-        if is_alone:
-            _wait_for_the_end(locks)
-        dead = [each for each in locks if not is_held(each)]
+        dead = _free_ones(locks, END_WITHIN_S if is_alone else 0.0)
         names = {each.stem for each in dead}
         if dead or is_alone:
             with get_client(sync_client=True) as client:
@@ -81,11 +79,18 @@ def _settling(home: Path) -> contextlib.AbstractContextManager[None]:
     return lock(home / "workers" / "settling")
 
 
-def _wait_for_the_end(locks: list[Path]) -> None:
-    """The processes of a killed worker end within milliseconds; a busy machine may take longer."""
-    end = time.monotonic() + END_WITHIN_S
+def _free_ones(locks: list[Path], within_s: float) -> list[Path]:
+    """The locks that are free in two looks, FREE_S apart. within_s: longest wait for the first look, until all are free.
+
+    The processes of a killed worker end within milliseconds, and a busy machine may take longer. Each takes the lock before it ends.
+    """
+    end = time.monotonic() + within_s
     while any(map(is_held, locks)) and time.monotonic() < end:
         time.sleep(0.05)
+    free = [each for each in locks if not is_held(each)]
+    if free:
+        time.sleep(FREE_S)
+    return [each for each in free if not is_held(each)]
 
 
 def _claimed_runs(client: SyncPrefectClient, pool: str) -> list[FlowRun]:

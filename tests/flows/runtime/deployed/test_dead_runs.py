@@ -70,6 +70,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
 
     monkeypatch.setattr("prefect.client.orchestration.get_client", client)
     monkeypatch.setattr(dead_runs, "END_WITHIN_S", 0.1)
+    monkeypatch.setattr(dead_runs, "FREE_S", 0.01)
     return server
 
 
@@ -116,6 +117,20 @@ def test_a_worker_is_settled_once_and_without_a_dead_one_no_server_is_asked(
     dead_runs.settle_runs(tmp_path, "headrace")
     # then it is left alone
     assert server.type_of(run) == StateType.RUNNING
+
+
+def test_a_worker_whose_processes_are_still_ending_is_not_dead_yet(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them takes the lock before it ends, so it is free between two of them."""
+    run = server.add(State(type=StateType.RUNNING), "ending", GUARDED)
+    with dead_runs.hold_worker_lock(tmp_path, "ending") as own:
+        pass
+    with monkeypatch.context() as ending:
+        looks = iter([False, False, True])
+        ending.setattr(dead_runs, "is_held", lambda _: next(looks))
+        dead_runs.settle_runs(tmp_path, "headrace")
+    assert server.type_of(run) == StateType.RUNNING and own.exists()
+    dead_runs.settle_runs(tmp_path, "headrace")
+    assert server.type_of(run) == StateType.CRASHED and not own.exists()
 
 
 def test_all_tasks_of_a_dead_run_end_with_it(server: Server, tmp_path: Path) -> None:
