@@ -210,11 +210,16 @@ def _start_worker(folder: Path) -> subprocess.Popen[bytes]:
 
 
 def _settle(folder: Path, *, is_alone: bool = False) -> bool:
-    """Settle the runs of dead workers; whether the server answered. is_alone: see `settle_runs`."""
+    """Settle the runs of dead workers; whether a worker may start: the server answered, or another keeper settles now.
+
+    is_alone: see `settle_runs`.
+    """
     from httpx import HTTPError
 
     try:
         settle_runs(folder, POOL, is_alone=is_alone)
+    except Busy:
+        return not is_alone  # what it leaves is found by the next look; where no other keeper is, all must be settled first
     except HTTPError as error:
         print(f"cannot settle the runs of a dead worker: {error!r}", flush=True)
         return False

@@ -41,10 +41,10 @@ def home_of(worker_lock: Path) -> Path:
 @contextlib.contextmanager
 def hold_worker_lock(home: Path, name: str) -> Iterator[Path]:
     """Hold the lock of the worker `name`; yields its path."""
-    with contextlib.ExitStack() as stack:
-        with _settling(home):  # else the new file is taken for that of a dead worker
-            own = home / "workers" / f"{name}.lock"
-            stack.enter_context(lock(own))
+    own = home / "workers" / f"{name}.lock"
+    draft = own.with_suffix(".draft")
+    with lock(draft):
+        draft.rename(own)  # so the lock never stands free, as that of a dead worker
         yield own
 
 
@@ -56,11 +56,12 @@ def settle_runs(home: Path, pool: str, *, is_alone: bool = False) -> None:
     pool: the work pool of the workers.
     is_alone: the server is the project's own, and its worker does not run. So dead are also runs that this worker had claimed a moment
         ago, runs without the guard, and those of older versions. Waits at most 10 s until the processes of dead workers have ended.
+    Raises Busy: another process settles at this moment. A run that two put back into the queue could begin twice.
     """
     from prefect.client.orchestration import get_client
     from prefect.exceptions import ObjectNotFound
 
-    with _settling(home):
+    with lock(home / "workers" / "settling", wait=False):
         locks = sorted((home / "workers").glob("*.lock"))
         dead = _free_ones(locks, END_WITHIN_S if is_alone else 0.0)
         names = {each.stem for each in dead}
@@ -72,11 +73,6 @@ def settle_runs(home: Path, pool: str, *, is_alone: bool = False) -> None:
                             _settle(client, run)
         for each in dead:
             each.unlink(missing_ok=True)
-
-
-def _settling(home: Path) -> contextlib.AbstractContextManager[None]:
-    """One process at a time settles: a run that two put back into the queue could begin twice."""
-    return lock(home / "workers" / "settling")
 
 
 def _free_ones(locks: list[Path], within_s: float) -> list[Path]:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from flows.runtime import daemon
 from flows.runtime.daemon import down, stay
-from flows.runtime.locks import is_held
+from flows.runtime.locks import is_held, lock
 from storage.errors import HeadraceError
 
 STARTING = """
@@ -57,3 +58,9 @@ def test_a_call_in_the_foreground_ends_with_an_error_when_its_keeper_has_ended(t
     monkeypatch.setattr("signal.signal", lambda *_: None)
     with pytest.raises(HeadraceError, match="keeper of the worker has ended"):
         stay(print)
+
+
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_a_worker_starts_while_another_keeper_settles_but_not_on_the_projects_own_server(is_alone: bool, tmp_path: Path) -> None:
+    with lock(tmp_path / "workers" / "settling"):
+        assert daemon._settle(tmp_path, is_alone=is_alone) is not is_alone

@@ -14,7 +14,7 @@ from prefect.client.schemas.objects import State, StateType
 from prefect.exceptions import ObjectNotFound
 
 from flows.runtime.deployed import dead_runs
-from flows.runtime.locks import is_held
+from flows.runtime.locks import Busy, is_held, lock
 
 GUARDED = {"command": f"python -m {dead_runs.GUARD}"}
 SUBMITTING = State(type=StateType.PENDING, name="Submitting")
@@ -131,6 +131,19 @@ def test_a_worker_whose_processes_are_still_ending_is_not_dead_yet(server: Serve
     assert server.type_of(run) == StateType.RUNNING and own.exists()
     dead_runs.settle_runs(tmp_path, "headrace")
     assert server.type_of(run) == StateType.CRASHED and not own.exists()
+
+
+def test_nobody_waits_for_another_keeper_that_settles(server: Server, tmp_path: Path) -> None:
+    run = server.add(State(type=StateType.RUNNING), "dead", GUARDED)
+    with dead_runs.hold_worker_lock(tmp_path, "dead"):
+        pass
+    with lock(tmp_path / "workers" / "settling"):
+        with pytest.raises(Busy):
+            dead_runs.settle_runs(tmp_path, "headrace")
+        # nor does a worker that starts; its lock is held from its first moment on
+        with dead_runs.hold_worker_lock(tmp_path, "living") as own:
+            assert is_held(own)
+    assert server.type_of(run) == StateType.RUNNING
 
 
 def test_all_tasks_of_a_dead_run_end_with_it(server: Server, tmp_path: Path) -> None:
