@@ -193,10 +193,16 @@ def _keep_worker(folder: Path, is_alone: bool, note_start: Callable[[int], None]
 
 def _wait_for(worker: subprocess.Popen[bytes], folder: Path) -> int:
     """The worker's exit code, once it has ended. Meanwhile the runs of other keepers' dead workers are settled."""
+    last = ""
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
             return worker.wait(LOOK_EVERY_S)
-        _settle(folder)
+        try:
+            _settle(folder)
+        except Exception as error:  # an error that ends the keeper would kill a healthy worker
+            if last != repr(error):
+                print(f"cannot settle the runs of a dead worker: {error!r}", flush=True)
+            last = repr(error)
 
 
 def _start_worker(folder: Path) -> subprocess.Popen[bytes]:

@@ -64,3 +64,24 @@ def test_a_call_in_the_foreground_ends_with_an_error_when_its_keeper_has_ended(t
 def test_a_worker_starts_while_another_keeper_settles_but_not_on_the_projects_own_server(is_alone: bool, tmp_path: Path) -> None:
     with lock(tmp_path / "workers" / "settling"):
         assert daemon._settle(tmp_path, is_alone=is_alone) is not is_alone
+
+
+def test_an_unexpected_error_of_a_look_for_dead_workers_ends_no_keeper(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    looks: list[Path] = []
+    worker = subprocess.Popen(["sleep", "600"])
+
+    def settle_runs(folder: Path, _: str, *, is_alone: bool) -> None:
+        looks.append(folder)
+        if len(looks) == 3:
+            worker.terminate()
+        raise ValueError("an answer that nobody understands")
+
+    monkeypatch.setattr(daemon, "settle_runs", settle_runs)
+    monkeypatch.setattr(daemon, "LOOK_EVERY_S", 0.01)
+    try:
+        assert daemon._wait_for(worker, tmp_path) == -15
+    finally:
+        worker.kill()
+    assert len(looks) >= 3 and capsys.readouterr().out.count("nobody understands") == 1
