@@ -3,8 +3,8 @@
 One idea: a background process, the keeper, holds `.prefect/keeper.lock`. It is a client of the project's own server, so the server lives
 as long as the keeper. The worker watches this lock, and the flow runs that it starts watch a lock of the worker: all end when the keeper
 ends, even by `kill -9`. The keeper starts a killed worker again, after it has settled the runs that died with it.
-With PREFECT_API_URL set, `up` creates pool, deployments and worker on that server instead. A container calls `up --foreground`; keepers of
-several containers that share the folder `.prefect/workers` settle each other's dead runs.
+With PREFECT_API_URL set, `up` creates pool, deployments and worker on that server instead. A container calls `up --foreground`, and its
+keeper ends with that call, even by a kill. Keepers of several containers that share the folder `.prefect/workers` settle each other's runs.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ from storage.files import replace_atomically
 
 POOL = "headrace"
 DEFAULT_PORT = 4200
+FOREGROUND = "--with-healthcheck"
+"""Argument of the keeper and the worker of `up --foreground`. The worker hands it to Prefect."""
 READY_TIMEOUT_S = 300.0
 KEEPER_LOCK = "HEADRACE_KEEPER_LOCK"
 """Environment variable with the path of the keeper's lock. The worker ends when this lock is released."""
@@ -47,7 +49,7 @@ SHORT_LIFE_S, LONGEST_PAUSE_S = 30.0, 60.0
 def up(say: Callable[[str], None], *, foreground: bool = False) -> str:
     """Start the server and the worker if they do not run yet, and deploy every flow of `prefect.yaml`. Safe to call again.
 
-    foreground: they write to this process' output, and the worker says at port 8080 (PREFECT_WORKER_WEBSERVER_PORT) whether it is healthy.
+    foreground: they write to this process' output and end with this process, and the worker says at port 8080 (PREFECT_WORKER_WEBSERVER_PORT) whether it is healthy.
 
     Returns the server's API URL.
     Raises BadInput if this folder has no prefect.yaml or `.prefect` is not a folder; HeadraceError if a process does not start.
@@ -109,12 +111,17 @@ def down(say: Callable[[str], None]) -> None:
 
 
 def _start_keeper(folder: Path, foreground: bool) -> None:
+    """Start the keeper. foreground: it reads a pipe that the kernel closes when this process ends, even by a kill, and ends then."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "keeper.json").unlink(missing_ok=True)
     with (folder / "keeper.log").open("wb") as log:
-        command = [sys.executable, "-P", "-m", "flows.runtime.daemon", "keep", *(["--with-healthcheck"] if foreground else [])]
-        out = None if foreground else log
-        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
+        command = [sys.executable, "-P", "-m", "flows.runtime.daemon", "keep", *([FOREGROUND] if foreground else [])]
+        if not foreground:
+            subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+            return
+        read_end, _ = os.pipe()
+        subprocess.Popen(command, stdin=read_end, start_new_session=True)
+        os.close(read_end)
 
 
 def _wait_until_ready(folder: Path) -> tuple[str, list[str]]:
@@ -149,6 +156,8 @@ def run_keeper() -> None:
     folder = home()
     with contextlib.suppress(Busy), lock(folder / "keeper.lock", wait=False), contextlib.ExitStack() as stack:
         _write_state(folder, pid=os.getpid())
+        if FOREGROUND in sys.argv:
+            threading.Thread(target=_stop_with_input, name="watch the foreground", daemon=True).start()
         notes: list[str] = []
 
         def say(note: str) -> None:
@@ -162,6 +171,11 @@ def run_keeper() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         _keep_worker(folder, named is None, lambda worker: _write_state(folder, pid=os.getpid(), url=url, worker=worker, notes=notes))
         (folder / "keeper.json").unlink(missing_ok=True)
+
+
+def _stop_with_input() -> None:
+    os.read(0, 1)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _keep_worker(folder: Path, is_alone: bool, note_start: Callable[[int], None]) -> None:

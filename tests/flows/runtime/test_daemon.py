@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,13 @@ from flows.runtime.locks import lock
 with lock(Path(".prefect/keeper.lock")):
     print(1, flush=True)
     time.sleep(1)
+"""
+STARTED = """
+import time
+from pathlib import Path
+from flows.runtime.daemon import _start_keeper
+_start_keeper(Path(".prefect"), True)
+time.sleep(600)
 """
 
 
@@ -85,3 +94,32 @@ def test_an_unexpected_error_of_a_look_for_dead_workers_ends_no_keeper(
     finally:
         worker.kill()
     assert len(looks) >= 3 and capsys.readouterr().out.count("nobody understands") == 1
+
+
+@pytest.mark.slow
+def test_a_call_in_the_foreground_that_is_killed_before_it_stays_leaves_no_keeper(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marked: tuple[dict[str, str], Callable[[], list[str]]]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    # given a keeper that holds its lock; no server answers it
+    environment = {**marked[0], "PREFECT_API_URL": "http://127.0.0.1:9/api"}
+    process = subprocess.Popen([sys.executable, "-P", "-c", STARTED], env=environment)
+    try:
+        assert eventually(lambda: is_held(tmp_path / ".prefect" / "keeper.lock"))
+        # when the call that started it is killed
+        process.kill()
+        process.wait()
+        # then it ends, and so do all its processes
+        assert eventually(lambda: not marked[1]()), marked[1]()
+    finally:
+        process.kill()
+        down(print)
+
+
+def eventually(holds: Callable[[], bool], within_s: float = 60) -> bool:
+    end = time.monotonic() + within_s
+    while not holds():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.2)
+    return True
