@@ -66,14 +66,8 @@ def up(say: Callable[[str], None], *, foreground: bool = False) -> str:
     for note in notes:
         say(f"warning: {note}")
     say("deploying the flows of prefect.yaml")
-    environment = {**os.environ, **client_environment(folder, url), "PWD": str(Path.cwd())}
-    _run_prefect(environment, "work-pool", "create", POOL, "--type", "process", "--overwrite")
-    _run_prefect(environment, "--no-prompt", "deploy", "--all")
-    if Path("automations.yaml").exists():
-        from prefect.client.orchestration import SyncPrefectClient, get_client
-
-        with get_client(sync_client=True) if named_server() else SyncPrefectClient(url) as client:
-            say(f"automations.yaml: {create_automations(Path('automations.yaml'), client)} automations")
+    with lock(folder / "workers" / "deploying"):  # two containers that start together would each create what is missing
+        _deploy(folder, url, say)
     return url
 
 
@@ -138,6 +132,18 @@ def _wait_until_ready(folder: Path) -> tuple[str, list[str]]:
         time.sleep(0.2)
     tail = (folder / "keeper.log").read_text(errors="replace").strip().splitlines()[-1:]
     raise HeadraceError(f"the keeper of the worker did not start: {' '.join(tail)} (log: {folder / 'keeper.log'})")
+
+
+def _deploy(folder: Path, url: str, say: Callable[[str], None]) -> None:
+    """Create or update the pool, the deployments of `prefect.yaml` and the automations of `automations.yaml`. Raises HeadraceError."""
+    environment = {**os.environ, **client_environment(folder, url), "PWD": str(Path.cwd())}
+    _run_prefect(environment, "work-pool", "create", POOL, "--type", "process", "--overwrite")
+    _run_prefect(environment, "--no-prompt", "deploy", "--all")
+    if Path("automations.yaml").exists():
+        from prefect.client.orchestration import SyncPrefectClient, get_client
+
+        with get_client(sync_client=True) if named_server() else SyncPrefectClient(url) as client:
+            say(f"automations.yaml: {create_automations(Path('automations.yaml'), client)} automations")
 
 
 def _run_prefect(environment: dict[str, str], *arguments: str) -> None:

@@ -96,6 +96,24 @@ def test_an_unexpected_error_of_a_look_for_dead_workers_ends_no_keeper(
     assert len(looks) >= 3 and capsys.readouterr().out.count("nobody understands") == 1
 
 
+def test_calls_that_share_the_locks_of_workers_deploy_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "prefect.yaml").touch()
+    (tmp_path / "automations.yaml").touch()
+    is_alone: list[bool] = []
+
+    def look(*_: object) -> int:
+        is_alone.append(is_held(tmp_path / ".prefect" / "workers" / "deploying"))
+        return 0
+
+    monkeypatch.setattr(daemon, "_start_keeper", lambda *_: None)
+    monkeypatch.setattr(daemon, "_wait_until_ready", lambda _: ("http://127.0.0.1:9/api", []))
+    monkeypatch.setattr(daemon, "_run_prefect", look)
+    monkeypatch.setattr(daemon, "create_automations", look)
+    daemon.up(print)
+    assert is_alone == [True] * 3  # the pool, the deployments, the automations
+
+
 @pytest.mark.slow
 def test_a_call_in_the_foreground_that_is_killed_before_it_stays_leaves_no_keeper(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marked: tuple[dict[str, str], Callable[[], list[str]]]
