@@ -40,6 +40,8 @@ KEEPER_LOCK = "HEADRACE_KEEPER_LOCK"
 """Environment variable with the path of the keeper's lock. The worker ends when this lock is released."""
 QUERY_EVERY_S = "2"
 """How often the worker asks for runs. Prefect's 10 s would be most of the time between an event and the run that it starts."""
+HEALTH_HOST = "127.0.0.1"
+"""Where the worker of `up --foreground` says whether it is healthy; Prefect's 0.0.0.0 would open the port to others."""
 LOOK_EVERY_S = 2.0
 """How often the keeper looks for dead workers of other keepers."""
 SHORT_LIFE_S, LONGEST_PAUSE_S = 30.0, 60.0
@@ -49,7 +51,8 @@ SHORT_LIFE_S, LONGEST_PAUSE_S = 30.0, 60.0
 def up(say: Callable[[str], None], *, foreground: bool = False) -> str:
     """Start the server and the worker if they do not run yet, and deploy every flow of `prefect.yaml`. Safe to call again.
 
-    foreground: they write to this process' output and end with this process, and the worker says at port 8080 (PREFECT_WORKER_WEBSERVER_PORT) whether it is healthy.
+    foreground: they write to this process' output and end with this process, and the worker says at port 8080 of 127.0.0.1
+        (PREFECT_WORKER_WEBSERVER_PORT, PREFECT_WORKER_WEBSERVER_HOST) whether it is healthy.
 
     Returns the server's API URL.
     Raises BadInput if this folder has no prefect.yaml or `.prefect` is not a folder; HeadraceError if a process does not start.
@@ -227,9 +230,10 @@ def _wait_for(worker: subprocess.Popen[bytes], folder: Path) -> int:
 
 def _start_worker(folder: Path) -> subprocess.Popen[bytes]:
     programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    defaults = {"PREFECT_WORKER_QUERY_SECONDS": QUERY_EVERY_S, "PREFECT_WORKER_WEBSERVER_HOST": HEALTH_HOST}
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "flows.runtime.daemon", "work", *sys.argv[2:]],
-        env={"PREFECT_WORKER_QUERY_SECONDS": QUERY_EVERY_S, **os.environ, KEEPER_LOCK: str(folder / "keeper.lock"), "PATH": programs},
+        env={**defaults, **os.environ, KEEPER_LOCK: str(folder / "keeper.lock"), "PATH": programs},
         stdin=subprocess.DEVNULL,
         start_new_session=True,
     )

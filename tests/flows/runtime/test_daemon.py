@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -112,6 +113,19 @@ def test_calls_that_share_the_locks_of_workers_deploy_one_after_the_other(tmp_pa
     monkeypatch.setattr(daemon, "create_automations", look)
     daemon.up(print)
     assert is_alone == [True] * 3  # the pool, the deployments, the automations
+
+
+@pytest.mark.parametrize("wanted", [None, "0.0.0.0"])
+def test_the_port_for_the_workers_health_is_open_to_this_machine_only_unless_the_user_wants_it(
+    wanted: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "PREFECT_WORKER_WEBSERVER_HOST"
+    monkeypatch.delenv(name, raising=False)
+    if wanted:
+        monkeypatch.setenv(name, wanted)
+    monkeypatch.setattr(subprocess, "Popen", lambda _, env, **__: env)
+    environment = cast("dict[str, str]", daemon._start_worker(tmp_path))
+    assert environment[name] == (wanted or "127.0.0.1")
 
 
 @pytest.mark.slow
