@@ -165,6 +165,7 @@ def run_keeper() -> None:
     folder = home()
     with contextlib.suppress(Busy), lock(folder / "keeper.lock", wait=False), contextlib.ExitStack() as stack:
         _write_state(folder, pid=os.getpid())
+        _remove_locks_of_older_versions(folder)
         if FOREGROUND in sys.argv:
             threading.Thread(target=_stop_with_input, name="watch the foreground", daemon=True).start()
         notes: list[str] = []
@@ -180,6 +181,13 @@ def run_keeper() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         _keep_worker(folder, named is None, lambda worker: _write_state(folder, pid=os.getpid(), url=url, worker=worker, notes=notes))
         (folder / "keeper.json").unlink(missing_ok=True)
+
+
+def _remove_locks_of_older_versions(folder: Path) -> None:
+    """Older versions had locks elsewhere. Nothing looks at them any more: their workers' runs are known by the worker's name."""
+    for each in (*folder.glob("worker-*.lock"), *folder.glob("runs/*.lock")):
+        if not is_held(each):
+            each.unlink(missing_ok=True)
 
 
 def _stop_with_input() -> None:

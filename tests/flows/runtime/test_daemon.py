@@ -128,6 +128,23 @@ def test_the_port_for_the_workers_health_is_open_to_this_machine_only_unless_the
     assert environment[name] == (wanted or "127.0.0.1")
 
 
+def test_a_keeper_removes_the_locks_that_an_older_version_has_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr(daemon, "client_environment", lambda *_: {})
+    monkeypatch.setattr(daemon, "_keep_worker", lambda *_: None)
+    home = tmp_path / ".prefect"
+    left = [home / "worker-4711.lock", home / "runs" / "0a1b2c3d.lock"]
+    kept = [home / "worker-4712.lock", home / "workers" / "headrace-host-0a1b2c3d.lock"]
+    for each in (*left, *kept):
+        each.parent.mkdir(parents=True, exist_ok=True)
+        each.touch()
+    with lock(kept[0]):
+        daemon.run_keeper()
+    assert not any(each.exists() for each in left) and all(each.exists() for each in kept)
+
+
 @pytest.mark.slow
 def test_a_call_in_the_foreground_that_is_killed_before_it_stays_leaves_no_keeper(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marked: tuple[dict[str, str], Callable[[], list[str]]]
