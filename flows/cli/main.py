@@ -366,7 +366,14 @@ def doctor(
 
 @app.command(rich_help_panel="Operations")
 def up(
-    foreground: Annotated[bool, typer.Option("--foreground", help="Stay until Ctrl-C or SIGTERM, and stop them then.")] = False,
+    foreground: Annotated[
+        bool,
+        typer.Option(
+            "--foreground",
+            help="Stay until Ctrl-C or SIGTERM, and stop them then. The worker's health is at http://127.0.0.1:8080/health"
+            " (PREFECT_WORKER_WEBSERVER_PORT for another port).",
+        ),
+    ] = False,
     debug: Debug = False,
 ) -> None:
     """Start a Prefect server, a work pool and a worker in the background, and deploy the flows of prefect.yaml. Safe to repeat.

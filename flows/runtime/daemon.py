@@ -3,8 +3,8 @@
 One idea: a background process, the keeper, holds `.prefect/keeper.lock`. It is a client of the project's own server, so the server lives
 as long as the keeper. The worker watches this lock, and the flow runs that it starts watch a lock of the worker: all end when the keeper
 ends, even by `kill -9`. The keeper starts a killed worker again, after it has settled the runs that died with it.
-With PREFECT_API_URL set, `up` creates pool, deployments and worker on that server instead. A container calls `up --foreground`; keepers of
-several containers that share the folder `.prefect/workers` settle each other's dead runs.
+With PREFECT_API_URL set, `up` creates pool, deployments and worker on that server instead. A container calls `up --foreground`, and its
+keeper ends with that call, even by a kill. Keepers of several containers that share the folder `.prefect/workers` settle each other's runs.
 """
 
 from __future__ import annotations
@@ -33,11 +33,15 @@ from storage.files import replace_atomically
 
 POOL = "headrace"
 DEFAULT_PORT = 4200
+FOREGROUND = "--with-healthcheck"
+"""Argument of the keeper and the worker of `up --foreground`. The worker hands it to Prefect."""
 READY_TIMEOUT_S = 300.0
 KEEPER_LOCK = "HEADRACE_KEEPER_LOCK"
 """Environment variable with the path of the keeper's lock. The worker ends when this lock is released."""
 QUERY_EVERY_S = "2"
 """How often the worker asks for runs. Prefect's 10 s would be most of the time between an event and the run that it starts."""
+HEALTH_HOST = "127.0.0.1"
+"""Where the worker of `up --foreground` says whether it is healthy; Prefect's 0.0.0.0 would open the port to others."""
 LOOK_EVERY_S = 2.0
 """How often the keeper looks for dead workers of other keepers."""
 SHORT_LIFE_S, LONGEST_PAUSE_S = 30.0, 60.0
@@ -47,7 +51,8 @@ SHORT_LIFE_S, LONGEST_PAUSE_S = 30.0, 60.0
 def up(say: Callable[[str], None], *, foreground: bool = False) -> str:
     """Start the server and the worker if they do not run yet, and deploy every flow of `prefect.yaml`. Safe to call again.
 
-    foreground: they write to this process' output, and the worker says at port 8080 (PREFECT_WORKER_WEBSERVER_PORT) whether it is healthy.
+    foreground: they write to this process' output and end with this process, and the worker says at port 8080 of 127.0.0.1
+        (PREFECT_WORKER_WEBSERVER_PORT, PREFECT_WORKER_WEBSERVER_HOST) whether it is healthy.
 
     Returns the server's API URL.
     Raises BadInput if this folder has no prefect.yaml or `.prefect` is not a folder; HeadraceError if a process does not start.
@@ -64,14 +69,8 @@ def up(say: Callable[[str], None], *, foreground: bool = False) -> str:
     for note in notes:
         say(f"warning: {note}")
     say("deploying the flows of prefect.yaml")
-    environment = {**os.environ, **client_environment(folder, url), "PWD": str(Path.cwd())}
-    _run_prefect(environment, "work-pool", "create", POOL, "--type", "process", "--overwrite")
-    _run_prefect(environment, "--no-prompt", "deploy", "--all")
-    if Path("automations.yaml").exists():
-        from prefect.client.orchestration import SyncPrefectClient, get_client
-
-        with get_client(sync_client=True) if named_server() else SyncPrefectClient(url) as client:
-            say(f"automations.yaml: {create_automations(Path('automations.yaml'), client)} automations")
+    with lock(folder / "workers" / "deploying"):  # two containers that start together would each create what is missing
+        _deploy(folder, url, say)
     return url
 
 
@@ -109,12 +108,17 @@ def down(say: Callable[[str], None]) -> None:
 
 
 def _start_keeper(folder: Path, foreground: bool) -> None:
+    """Start the keeper. foreground: it reads a pipe that the kernel closes when this process ends, even by a kill, and ends then."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "keeper.json").unlink(missing_ok=True)
     with (folder / "keeper.log").open("wb") as log:
-        command = [sys.executable, "-P", "-m", "flows.runtime.daemon", "keep", *(["--with-healthcheck"] if foreground else [])]
-        out = None if foreground else log
-        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
+        command = [sys.executable, "-P", "-m", "flows.runtime.daemon", "keep", *([FOREGROUND] if foreground else [])]
+        if not foreground:
+            subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+            return
+        read_end, _ = os.pipe()
+        subprocess.Popen(command, stdin=read_end, start_new_session=True)
+        os.close(read_end)
 
 
 def _wait_until_ready(folder: Path) -> tuple[str, list[str]]:
@@ -133,6 +137,18 @@ def _wait_until_ready(folder: Path) -> tuple[str, list[str]]:
     raise HeadraceError(f"the keeper of the worker did not start: {' '.join(tail)} (log: {folder / 'keeper.log'})")
 
 
+def _deploy(folder: Path, url: str, say: Callable[[str], None]) -> None:
+    """Create or update the pool, the deployments of `prefect.yaml` and the automations of `automations.yaml`. Raises HeadraceError."""
+    environment = {**os.environ, **client_environment(folder, url), "PWD": str(Path.cwd())}
+    _run_prefect(environment, "work-pool", "create", POOL, "--type", "process", "--overwrite")
+    _run_prefect(environment, "--no-prompt", "deploy", "--all")
+    if Path("automations.yaml").exists():
+        from prefect.client.orchestration import SyncPrefectClient, get_client
+
+        with get_client(sync_client=True) if named_server() else SyncPrefectClient(url) as client:
+            say(f"automations.yaml: {create_automations(Path('automations.yaml'), client)} automations")
+
+
 def _run_prefect(environment: dict[str, str], *arguments: str) -> None:
     command = [sys.executable, "-m", "prefect", *arguments]
     result = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
@@ -149,6 +165,9 @@ def run_keeper() -> None:
     folder = home()
     with contextlib.suppress(Busy), lock(folder / "keeper.lock", wait=False), contextlib.ExitStack() as stack:
         _write_state(folder, pid=os.getpid())
+        _remove_locks_of_older_versions(folder)
+        if FOREGROUND in sys.argv:
+            threading.Thread(target=_stop_with_input, name="watch the foreground", daemon=True).start()
         notes: list[str] = []
 
         def say(note: str) -> None:
@@ -162,6 +181,18 @@ def run_keeper() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         _keep_worker(folder, named is None, lambda worker: _write_state(folder, pid=os.getpid(), url=url, worker=worker, notes=notes))
         (folder / "keeper.json").unlink(missing_ok=True)
+
+
+def _remove_locks_of_older_versions(folder: Path) -> None:
+    """Older versions had locks elsewhere. Nothing looks at them any more: their workers' runs are known by the worker's name."""
+    for each in (*folder.glob("worker-*.lock"), *folder.glob("runs/*.lock")):
+        if not is_held(each):
+            each.unlink(missing_ok=True)
+
+
+def _stop_with_input() -> None:
+    os.read(0, 1)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _keep_worker(folder: Path, is_alone: bool, note_start: Callable[[int], None]) -> None:
@@ -193,28 +224,40 @@ def _keep_worker(folder: Path, is_alone: bool, note_start: Callable[[int], None]
 
 def _wait_for(worker: subprocess.Popen[bytes], folder: Path) -> int:
     """The worker's exit code, once it has ended. Meanwhile the runs of other keepers' dead workers are settled."""
+    last = ""
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
             return worker.wait(LOOK_EVERY_S)
-        _settle(folder)
+        try:
+            _settle(folder)
+        except Exception as error:  # an error that ends the keeper would kill a healthy worker
+            if last != repr(error):
+                print(f"cannot settle the runs of a dead worker: {error!r}", flush=True)
+            last = repr(error)
 
 
 def _start_worker(folder: Path) -> subprocess.Popen[bytes]:
     programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    defaults = {"PREFECT_WORKER_QUERY_SECONDS": QUERY_EVERY_S, "PREFECT_WORKER_WEBSERVER_HOST": HEALTH_HOST}
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "flows.runtime.daemon", "work", *sys.argv[2:]],
-        env={"PREFECT_WORKER_QUERY_SECONDS": QUERY_EVERY_S, **os.environ, KEEPER_LOCK: str(folder / "keeper.lock"), "PATH": programs},
+        env={**defaults, **os.environ, KEEPER_LOCK: str(folder / "keeper.lock"), "PATH": programs},
         stdin=subprocess.DEVNULL,
         start_new_session=True,
     )
 
 
 def _settle(folder: Path, *, is_alone: bool = False) -> bool:
-    """Settle the runs of dead workers; whether the server answered. is_alone: see `settle_runs`."""
+    """Settle the runs of dead workers; whether a worker may start: the server answered, or another keeper settles now.
+
+    is_alone: see `settle_runs`.
+    """
     from httpx import HTTPError
 
     try:
         settle_runs(folder, POOL, is_alone=is_alone)
+    except Busy:
+        return not is_alone  # what it leaves is found by the next look; where no other keeper is, all must be settled first
     except HTTPError as error:
         print(f"cannot settle the runs of a dead worker: {error!r}", flush=True)
         return False

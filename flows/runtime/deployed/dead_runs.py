@@ -6,16 +6,17 @@ settles what another one left; all other workers' runs are left alone.
 A run that the worker had claimed and not yet begun goes back to the queue, so none is lost.
 
 A run carries the label from its state Submitting on, a few requests after its claim; and only a run under the guard (`run_process.py`) ends
-with its worker. Any other run is settled only where no other worker can be.
+with its worker. Other runs that may be ours are settled only on the project's own server, before its worker starts.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from flows.runtime.locks import is_held, lock
@@ -24,9 +25,12 @@ if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import FlowRun, State
 
+Row = TypeVar("Row")
 WORKER_DIED = "the worker was killed, and this run with it; its deployment's next run continues its work"
 WORKER_LABEL, GUARD = "prefect.worker.name", "flows.runtime.deployed.run_process"
-END_WITHIN_S = 10.0
+OLDER_NAME = re.compile(r"headrace-\d+")
+"""Name of a worker of a version without locks of workers: its process id."""
+END_WITHIN_S, FREE_S = 10.0, 1.0
 
 
 def home_of(worker_lock: Path) -> Path:
@@ -37,10 +41,10 @@ def home_of(worker_lock: Path) -> Path:
 @contextlib.contextmanager
 def hold_worker_lock(home: Path, name: str) -> Iterator[Path]:
     """Hold the lock of the worker `name`; yields its path."""
-    with contextlib.ExitStack() as stack:
-        with _settling(home):  # else the new file is taken for that of a dead worker
-            own = home / "workers" / f"{name}.lock"
-            stack.enter_context(lock(own))
+    own = home / "workers" / f"{name}.lock"
+    draft = own.with_suffix(".draft")
+    with lock(draft):
+        draft.rename(own)  # so the lock never stands free, as that of a dead worker
         yield own
 
 
@@ -50,38 +54,39 @@ def settle_runs(home: Path, pool: str, *, is_alone: bool = False) -> None:
     Asks the server only if a worker is dead.
 
     pool: the work pool of the workers.
-    is_alone: no worker is in the pool now, so every run that was claimed there is dead, whoever claimed it. Waits at most 10 s until the
-        processes of dead workers have ended.
+    is_alone: the server is the project's own, and its worker does not run. So dead are also runs that this worker had claimed a moment
+        ago, runs without the guard, and those of older versions. Waits at most 10 s until the processes of dead workers have ended.
+    Raises Busy: another process settles at this moment. A run that two put back into the queue could begin twice.
     """
     from prefect.client.orchestration import get_client
     from prefect.exceptions import ObjectNotFound
 
-    with _settling(home):
+    with lock(home / "workers" / "settling", wait=False):
         locks = sorted((home / "workers").glob("*.lock"))
-        if is_alone:
-            _wait_for_the_end(locks)
-        dead = [each for each in locks if not is_held(each)]
-        names, living = {each.stem for each in dead}, {each.stem for each in locks} - {each.stem for each in dead}
+        dead = _free_ones(locks, END_WITHIN_S if is_alone else 0.0)
+        names = {each.stem for each in dead}
         if dead or is_alone:
             with get_client(sync_client=True) as client:
                 for run in _claimed_runs(client, pool):
                     with contextlib.suppress(ObjectNotFound):
-                        if (run.labels.get(WORKER_LABEL) not in living) if is_alone else _died_with(client, run, names):
+                        if _may_be_of(run, names) if is_alone else _died_with(client, run, names):
                             _settle(client, run)
         for each in dead:
             each.unlink(missing_ok=True)
 
 
-def _settling(home: Path) -> contextlib.AbstractContextManager[None]:
-    """One process at a time settles: a run that two put back into the queue could begin twice."""
-    return lock(home / "workers" / "settling")
+def _free_ones(locks: list[Path], within_s: float) -> list[Path]:
+    """The locks that are free in two looks, FREE_S apart. within_s: longest wait for the first look, until all are free.
 
-
-def _wait_for_the_end(locks: list[Path]) -> None:
-    """The processes of a killed worker end within milliseconds; a busy machine may take longer."""
-    end = time.monotonic() + END_WITHIN_S
+    The processes of a killed worker end within milliseconds, and a busy machine may take longer. Each takes the lock before it ends.
+    """
+    end = time.monotonic() + within_s
     while any(map(is_held, locks)) and time.monotonic() < end:
         time.sleep(0.05)
+    free = [each for each in locks if not is_held(each)]
+    if free:
+        time.sleep(FREE_S)
+    return [each for each in free if not is_held(each)]
 
 
 def _claimed_runs(client: SyncPrefectClient, pool: str) -> list[FlowRun]:
@@ -95,18 +100,40 @@ def _claimed_runs(client: SyncPrefectClient, pool: str) -> list[FlowRun]:
     from prefect.client.schemas.objects import StateType
 
     claimed = FlowRunFilterStateType(any_=[StateType.PENDING, StateType.RUNNING, StateType.CANCELLING])
-    return client.read_flow_runs(
+    return _read_all(
+        client.read_flow_runs,
         flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=claimed)),
         work_pool_filter=WorkPoolFilter(name=WorkPoolFilterName(any_=[pool])),
     )
 
 
+def _read_all(read: Callable[..., list[Row]], **filters: Any) -> list[Row]:
+    """All rows that match; the server answers with at most 200 at a time."""
+    rows: list[Row] = []
+    while page := read(**filters, offset=len(rows)):
+        rows += page
+    return rows
+
+
+def _may_be_of(run: FlowRun, workers: set[str]) -> bool:
+    """Whether one of these workers, one of an older version or one that is not known yet had claimed the run."""
+    worker = str(run.labels.get(WORKER_LABEL, ""))
+    return not worker or worker in workers or OLDER_NAME.fullmatch(worker) is not None
+
+
 def _died_with(client: SyncPrefectClient, run: FlowRun, workers: set[str]) -> bool:
-    """Whether one of these dead workers had claimed the run, and its guard has ended it. Raises ObjectNotFound: it has been deleted."""
+    """Whether one of these dead workers had claimed the run, and its guard has ended it.
+
+    If its deployment was deleted, it counts as under the guard, unless its own command is another one: nothing else would end it.
+    """
+    from prefect.exceptions import ObjectNotFound
+
     if run.state is None or run.state.name == "Pending" or run.labels.get(WORKER_LABEL) not in workers or run.deployment_id is None:
         return False  # a run that is Pending may have the label of an earlier claim
-    deployment = client.read_deployment(run.deployment_id)
-    return GUARD in str((deployment.job_variables | (run.job_variables or {})).get("command"))
+    variables = {"command": GUARD}
+    with contextlib.suppress(ObjectNotFound):
+        variables = client.read_deployment(run.deployment_id).job_variables
+    return GUARD in str((variables | (run.job_variables or {})).get("command"))
 
 
 def _settle(client: SyncPrefectClient, run: FlowRun) -> None:
@@ -127,9 +154,11 @@ def end_run(client: SyncPrefectClient, run_id: UUID, state: State) -> None:
     open_runs = [client.read_flow_run(run_id)]
     while open_runs:
         run = open_runs.pop()
-        for child in client.read_task_runs(task_run_filter=TaskRunFilter(flow_run_id=TaskRunFilterFlowRunId(any_=[run.id]))):
+        tasks = _read_all(client.read_task_runs, task_run_filter=TaskRunFilter(flow_run_id=TaskRunFilterFlowRunId(any_=[run.id])))
+        for child in tasks:
             if child.state is None or not child.state.is_final():
                 client.set_task_run_state(child.id, state, force=True)
-        open_runs += client.read_flow_runs(flow_run_filter=FlowRunFilter(parent_flow_run_id=FlowRunFilterParentFlowRunId(any_=[run.id])))
+        children = FlowRunFilter(parent_flow_run_id=FlowRunFilterParentFlowRunId(any_=[run.id]))
+        open_runs += _read_all(client.read_flow_runs, flow_run_filter=children)
         if run.state is None or not run.state.is_final():
             client.set_flow_run_state(run.id, state, force=True)

@@ -50,11 +50,19 @@ def test_a_run_that_is_not_of_a_deployment_leaves_it_to_one_that_is(config: Conf
     assert len(Ledger(config.store).limits_near_end()) == 1
 
 
-def test_a_ledger_that_cannot_be_used_is_a_warning(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_that_cannot_be_used_is_one_warning(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     warned: list[str] = []
+    looks, look = threading.Semaphore(0), budget_watch.look
+
+    def counted(config: Config) -> None:
+        looks.release()
+        look(config)
+
+    monkeypatch.setattr(budget_watch, "look", counted)
+    monkeypatch.setattr(budget_watch, "EVERY_S", 0.01)
     monkeypatch.setattr(budget_watch, "warn", warned.append)
     (config.store / "lake" / "_ledger" / "ledger.sqlite").unlink()
     (config.store / "lake" / "_ledger" / "ledger.sqlite").mkdir()
     with budget_watch.watch_budgets(config):
-        pass
+        assert all(looks.acquire(timeout=60) for _ in range(3))
     assert len(warned) == 1 and "cannot look at the budgets" in warned[0]

@@ -58,7 +58,7 @@ def folder(tmp_path: Path, marked: tuple[dict[str, str], Callable[[], list[str]]
     environment, alive = marked
     with installed(tmp_path, environment):
         yield tmp_path
-    assert eventually(lambda: not alive(), 15), alive()
+    assert eventually(lambda: not alive()), alive()
 
 
 HEADRACE = [sys.executable, "-P", "-m", "flows.cli.main"]
@@ -99,12 +99,22 @@ def in_foreground(folder: Path, environment: Mapping[str, str]) -> Iterator[None
     ):
         try:
             assert eventually(lambda: "stop it" in log.read_text(), 150), log.read_text()
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=10) as answer:
-                assert answer.status == 200
+            assert eventually(lambda: is_healthy(port)), log.read_text()
             yield
-        finally:
             process.terminate()
-        assert process.wait(60) == 0, log.read_text()
+            assert process.wait(60) == 0, log.read_text()
+        finally:
+            process.kill()
+            subprocess.run([*HEADRACE, "down"], cwd=folder, env=environment, capture_output=True, check=False)
+
+
+def is_healthy(port: int) -> bool:
+    """Whether the worker with this port says so."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=10) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
 
 
 @pytest.fixture
@@ -125,7 +135,7 @@ def test_a_run_whose_worker_and_server_are_killed_is_crashed_and_the_next_one_wo
     os.kill(state(folder, "server")["pid"], signal.SIGKILL)
     # then the run is marked within two minutes, none of its processes lives, and the next one works
     assert eventually(lambda: name_of(client, dead) == "Crashed", 120), name_of(client, dead)
-    assert not is_alive(dead_child)
+    assert eventually(lambda: not is_alive(dead_child))
     following_child = child_of(folder, "following")
     # and when that one is cancelled, its processes end, and so do those of a run that computes in C code, which hears no signal
     assert cancel_s(client, following, following_child) < 30
@@ -157,6 +167,7 @@ def test_a_workers_runs_are_settled_by_another_one_that_shares_its_locks(
 
     with SyncPrefectClient(prefect_server) as client, installed(one, environment, limit=""):
         # given a worker with as many runs as it takes, and one run that it has claimed and not begun
+        assert eventually(lambda: len(list(shared.glob("*.lock"))) == 1)
         (name,) = (path.stem for path in shared.glob("*.lock"))
         dead = [start(client, one, mark) for mark in ("first", "second")]
         children = [child_of(one, mark) for mark in ("first", "second")]
@@ -170,13 +181,13 @@ def test_a_workers_runs_are_settled_by_another_one_that_shares_its_locks(
             os.kill(state(one, "keeper")["pid"], signal.SIGKILL)
             # then the other one marks its runs, and begins what had not begun
             assert eventually(lambda: {name_of(client, run) for run in dead} == {"Crashed"}, 60), [name_of(client, run) for run in dead]
-            assert not any(map(is_alive, children))
+            assert eventually(lambda: not any(map(is_alive, children)))
             assert is_alive(child_of(other, name)) and name_of(client, not_begun) == "Running"
             # and leaves alone what lives, and what is not ours
             assert is_alive(child) and name_of(client, living) == "Running"
             assert name_of(client, of_others) == "Submitting"
         client.delete_flow_run(of_others.id)
-    assert eventually(lambda: not marked[1](), 15), marked[1]()
+    assert eventually(lambda: not marked[1]()), marked[1]()
 
 
 def start(client: SyncPrefectClient, folder: Path, mark: str, **parameters: Any) -> FlowRun:
@@ -224,7 +235,7 @@ def is_alive(process: int) -> bool:
         return False
 
 
-def eventually(holds: Callable[[], bool], within_s: float) -> bool:
+def eventually(holds: Callable[[], bool], within_s: float = 60) -> bool:
     end = time.monotonic() + within_s
     while not holds():
         if time.monotonic() > end:
