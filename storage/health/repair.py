@@ -135,7 +135,7 @@ class _Repair:
         """Sets damaged files of the catalogue aside, and lets a whole one replace the other; writes the log if it is lost. Whether the
         catalogue must be built again."""
         broken = {one.path.name: one for one in self.damages if one.kind == "catalogue"}
-        if not broken:
+        if not broken and (self.log.path.exists() or not self.damages):
             return False
         writable, readable = self.root / "catalog.duckdb", self.root / "catalog.read.duckdb"
         is_whole = {path.name: path.is_file() and path.name not in broken for path in (writable, readable)}

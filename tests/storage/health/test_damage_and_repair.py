@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -165,6 +166,14 @@ def test_a_catalogue_is_built_from_the_lake(store, with_log):
     for name, rows in before.items():
         assert again.query(f"SELECT {columns[name]} FROM {name} ORDER BY ALL").equals(rows), name
     assert again.query("SELECT part_id, committed_at FROM parts ORDER BY ALL").equals(at) == with_log
+
+
+def test_a_lake_that_is_gone_with_its_log_is_made_again(store):
+    expected = store.content_hash()
+    shutil.rmtree(store.root / "lake")
+    assert repair(store.root).forgotten["rollouts"] == COMMITS
+    assert check(store.root) == []
+    assert work(Store(store.root)) == expected and check(store.root) == []
 
 
 def test_commits_that_stand_by_themselves_stay(store):
