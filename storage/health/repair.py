@@ -27,6 +27,7 @@ from storage.files import file_lock, replace_atomically, sync_dir
 from storage.health.backups import KeptFiles, newest_files
 from storage.health.damage import Damage, check, check_is_store, check_models, check_parts
 from storage.health.weights import weights_hash
+from storage.journal import Journal
 from storage.object_store.shared_log import Entry, SharedLog
 from storage.parts import DamagedPart, Part, check_part, content_hash, part_of_path, rows_on_disk
 from storage.store import LOCK_WAIT_S, Store
@@ -289,9 +290,13 @@ def _on_disk(root: Path) -> dict[int, list[Part]]:
 
 
 def _set_aside(root: Path, damage: Damage, aside: Path) -> None:
-    """Moves the damaged file away; of a model the whole folder of its stage, of intermediate rows the folder of their run."""
+    """Moves the damaged file away; of a model the whole folder of its stage, of intermediate rows the folder of their run. A journal is
+    copied away, and loses its unreadable lines alone."""
     if damage.kind == "journal" and not (root / damage.path).is_dir():
-        return  # unreadable lines are skipped, the others are worth money
+        (aside / damage.path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(root / damage.path, aside / damage.path)
+        Journal(root / damage.path).discard(())
+        return
     _move(root, damage.path.parent if damage.kind in ("model", "work") else damage.path, aside)
 
 

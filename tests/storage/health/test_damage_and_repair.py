@@ -358,15 +358,16 @@ def test_a_line_that_a_kill_cut_off_costs_only_its_commit(store):
     assert len(store.log.parts()) == before + 1
 
 
-def test_unreadable_lines_of_a_journal_are_told_and_kept(store):
+def test_unreadable_lines_of_a_journal_are_told_and_set_aside(store):
     journal = store.journal("answers")
     journal.append("a", 1)
     journal.close()
     with journal.path.open("ab") as file:
         file.write(b"\xff\xfe broken\n")
     assert [str(one) for one in check(store.root)] == ["lake/_journal/answers.jsonl has 1 unreadable lines, which are skipped"]
-    repair(store.root)
-    assert store.journal("answers").entries() == {"a": 1}
+    done = repair(store.root)
+    assert store.journal("answers").entries() == {"a": 1} and check(store.root) == []
+    assert done.aside is not None and (done.aside / "lake/_journal/answers.jsonl").read_bytes().endswith(b"\xff\xfe broken\n")
 
 
 def test_notes_and_intermediate_rows_are_set_aside(store):
