@@ -49,7 +49,7 @@ def open_for_writing(path: Path, root: Path) -> duckdb.DuckDBPyConnection:
     try:
         return connect(str(path), root)
     except duckdb.Error as error:
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
 
 
 def open_for_reading(path: Path, root: Path) -> duckdb.DuckDBPyConnection:
@@ -68,7 +68,7 @@ def open_for_reading(path: Path, root: Path) -> duckdb.DuckDBPyConnection:
             connection.execute(f"CREATE TEMP TABLE {columns_sql(table)}")
     except duckdb.Error as error:
         connection.close()
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
     except BadInput:
         connection.close()
         raise
@@ -135,7 +135,8 @@ def _foreign(root: Path) -> BadInput:
     return BadInput(f"{root} holds a DuckDB database that is not a Headrace store; name another folder")
 
 
-def _unreadable(path: Path, error: Exception) -> Exception:
+def unreadable(path: Path, error: Exception) -> Exception:
+    """What is raised where a file of the catalogue cannot be opened or read: BadInput, or the error itself if the disk is full."""
     if is_disk_full(error):
         return error
     reason = str(error).splitlines()[0].replace(f'"{path}"', "it").removeprefix("IO Error: The file it exists, but ")

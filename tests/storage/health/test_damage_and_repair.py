@@ -23,6 +23,7 @@ from storage.health.repair import repair
 from storage.health.weights import check_stage_weights
 from storage.parts import DamagedPart, read_part
 from storage.store import Store
+from storage.tables import TABLES
 from tests.storage.conftest import funnel_parts, write
 
 COMMITS = 3
@@ -139,6 +140,17 @@ def test_a_query_names_the_part_that_it_cannot_read(store, how):
     with pytest.raises(DamagedPart, match=r"rollouts-.*parquet (is missing|is damaged).*headrace store repair"):
         Store(store.root).query("SELECT sum(length(messages)) FROM rollouts")
     assert gone
+
+
+@pytest.mark.parametrize("how", [cut, flip])
+def test_a_catalogue_that_opens_but_cannot_be_read_is_named(store, how):
+    """Given a read copy whose beginning is whole, so that it opens."""
+    many = [{"annotation_id": str(at), "item_id": random.Random(at).randbytes(200).hex()} for at in range(20_000)]
+    store.commit([write(store, "by_hand", *many)])
+    how(store.root / "catalog.read.duckdb")
+    with pytest.raises(BadInput, match=r"catalog\.read\.duckdb cannot be opened as a store's catalogue.*headrace store repair"):
+        for table in TABLES:
+            Store(store.root).query(f"SELECT * FROM {table}")
 
 
 def test_a_part_that_cannot_be_read_is_named(store):
