@@ -294,20 +294,15 @@ class Store:
 
     def _refuse_damaged(self, reader: duckdb.DuckDBPyConnection, error: duckdb.Error) -> None:
         """Raises DamagedPart if a part of the lake cannot be read: one that the error names, else any; BadInput if the catalogue cannot."""
-        unreadable = duckdb_catalog.unreadable(self._readable, error)
-        try:
-            rows = reader.execute("SELECT part_id, table_name, path, rows, content_hash FROM parts ORDER BY part_id").fetchall()
-        except duckdb.Error:
-            raise unreadable from error
+        if str(self._readable) in str(error) or "Corrupt database file" in str(error):
+            raise duckdb_catalog.unreadable(self._readable, error) from error
+        rows = reader.execute("SELECT part_id, table_name, path, rows, content_hash FROM parts ORDER BY part_id").fetchall()
         parts = [Part(part, table, Path(path), count, digest) for part, table, path, count, digest in rows]
         for part in parts:
             if rows_on_disk(self.root / part.path) is None:
                 raise DamagedPart(self.root, part.path, "is damaged" if (self.root / part.path).exists() else "is missing")
         for part in [part for part in parts if str(part.path) in str(error)] or [part for part in parts if TABLES[part.table].is_lake]:
             check_part(self.root, part)
-        kinds = duckdb.IOException | duckdb.FatalException | duckdb.InternalException | duckdb.SerializationException
-        if isinstance(error, kinds) or "Corrupt database file" in str(error):
-            raise unreadable from error
 
     def _check_file(self, part: Part) -> None:
         if not (self.root / part.path).exists():

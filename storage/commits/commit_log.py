@@ -55,9 +55,9 @@ class CommitLog:
         """Appends commits: time of each, microseconds since 1970 -> its parts. The first lines of a log are written all or none."""
         self._append(*({"at_us": at_us, "parts": [self._line(part) for part in parts]} for at_us, parts in commits.items()))
 
-    def rewrite(self, commits: Mapping[int, Sequence[Part]]) -> None:
-        """Replaces the log by these commits; schema versions stay."""
-        earlier = self.versions()
+    def rewrite(self, commits: Mapping[int, Sequence[Part]], versions: Sequence[str] | None = None) -> None:
+        """Replaces the log by these commits. versions: the schema versions before the present one; None: those of the log."""
+        earlier = self.versions() if versions is None else list(versions)
         lines: list[dict[str, Any]] = [{"versions": earlier}] if earlier else []
         lines += [{"at_us": at_us, "parts": [self._line(part) for part in parts]} for at_us, parts in commits.items()]
         self.path.parent.mkdir(parents=True, exist_ok=True)

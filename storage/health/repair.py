@@ -165,9 +165,7 @@ class _Repair:
             versions = versions or earlier
         if self.log.path.exists():
             _move(self.root, self.log.path.relative_to(self.root), self.aside)
-        if versions:
-            self.log.note_versions(versions)
-        self.log.rewrite(commits)
+        self.log.rewrite(commits, versions)
 
     def _commits_of_all(self) -> tuple[dict[int, list[Part]], list[str]]:
         """The commits of the shared log, and the schema versions before the present one. Of several parts with one id, the first."""

@@ -19,6 +19,7 @@ from flows.config import Config, read
 from storage.store import Store
 from tests.conftest import RayHead
 from tests.e2e.conftest import CI, LIMIT_S, ROOT, headrace
+from tests.waiting import eventually
 from train.config import CascadeConfig
 
 pytestmark = [pytest.mark.e2e, pytest.mark.server, pytest.mark.ray]
@@ -58,13 +59,13 @@ def test_a_curated_store_is_tagged_trained_on_ray_and_evaluated(prefect_server: 
         with get_client(sync_client=True) as client:
             # when trajectories are made, and then queries curated
             start(client, "synthesize/nightly", config)
-            assert wait_for(lambda: done(client)["tag"] == 1, LIMIT_S), states(client)
+            assert eventually(lambda: done(client)["tag"] == 1, LIMIT_S), states(client)
             start(client, "curate/nightly", config)
             # then the conversations alone are tagged, and no training starts; with queries tag, train and evaluate follow, each started by
             # the event of the one before
-            assert wait_for(lambda: done(client)["evaluate"] == 1, LIMIT_S), states(client)
+            assert eventually(lambda: done(client)["evaluate"] == 1, LIMIT_S), states(client)
             # and the cron schedules have put runs into the future
-            assert wait_for(lambda: scheduled(client) >= {"synthesize", "curate"}, 90), scheduled(client)
+            assert eventually(lambda: scheduled(client) >= {"synthesize", "curate"}, 90), scheduled(client)
             # and a run of the whole pipeline trains nothing again (it tags the tasks that training made), and chains nothing
             again = headrace("run", "--config", "config.yaml", folder=tmp_path, environment=environment)
             assert "stage sft1" not in again
@@ -80,15 +81,6 @@ def test_a_curated_store_is_tagged_trained_on_ray_and_evaluated(prefect_server: 
     with urllib.request.urlopen(f"{ray_head.dashboard}/api/jobs/") as answer:
         jobs = [job for job in json.load(answer) if str(store.root) in job["entrypoint"]]
     assert [job["status"] for job in jobs] == ["SUCCEEDED"]
-
-
-def wait_for(holds: Any, within_s: float) -> bool:
-    end = time.monotonic() + within_s
-    while not holds():
-        if time.monotonic() > end:
-            return False
-        time.sleep(1)
-    return True
 
 
 def start(client: SyncPrefectClient, deployment: str, config: dict[str, Any]) -> None:

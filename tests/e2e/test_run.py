@@ -7,7 +7,6 @@ import re
 import signal
 import sqlite3
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,18 +16,10 @@ from flows.config import read
 from storage.store import Store
 from synth.run.synthesize import synthesize
 from tests.e2e.conftest import CI, HEADRACE, LIMIT_S, Finished, content_hash, headrace
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.server]
 Marked = tuple[dict[str, str], Callable[[], list[str]]]
-
-
-def eventually(holds: Callable[[], object], within_s: float) -> bool:
-    end = time.monotonic() + within_s
-    while not holds():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def test_it_ends_with_sentences_and_shows_tables_and_a_query_that_works_if_they_are_wanted(undisturbed: Finished) -> None:
@@ -73,7 +64,8 @@ def test_killed_anywhere_it_resumes_to_the_same_store(undisturbed: Finished, tmp
         """Starts the run, sends the signal once `when` holds, and sees that nothing is left; returns the exit code."""
         with (tmp_path / "out.txt").open("w") as out:
             process = subprocess.Popen([*HEADRACE, "run", "--config", str(CI)], cwd=tmp_path, env=environment, stdout=out, stderr=out)
-            assert eventually(lambda: when() or process.poll() is not None, LIMIT_S) and process.poll() is None, Path(out.name).read_text()
+            came = eventually(lambda: when() or process.poll() is not None, LIMIT_S, 0.02)
+            assert came and process.poll() is None, Path(out.name).read_text()
             meanwhile()
             process.send_signal(signal_)
             code = process.wait(60)

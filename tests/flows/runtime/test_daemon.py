@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
@@ -15,6 +14,7 @@ from flows.runtime import daemon
 from flows.runtime.daemon import down, stay
 from flows.runtime.locks import is_held, lock
 from storage.errors import HeadraceError
+from tests.waiting import eventually
 
 STARTING = """
 import time
@@ -163,12 +163,3 @@ def test_a_call_in_the_foreground_that_is_killed_before_it_stays_leaves_no_keepe
     finally:
         process.kill()
         down(print)
-
-
-def eventually(holds: Callable[[], bool], within_s: float = 60) -> bool:
-    end = time.monotonic() + within_s
-    while not holds():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.2)
-    return True

@@ -16,9 +16,9 @@ import pytest
 
 from flows.runtime.locks import Busy, die_with, is_held, lock
 from flows.runtime.server import is_healthy, running_url
+from tests.waiting import eventually
 
 Marked = tuple[dict[str, str], Callable[[], list[str]]]
-GONE_WITHIN_S = 15.0
 
 CLIENT = """
 import sys
@@ -34,15 +34,6 @@ def client(folder: Path, environment: dict[str, str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-P", "-c", CLIENT, str(folder)], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-
-
-def eventually(holds: Callable[[], bool], within_s: float = GONE_WITHIN_S) -> bool:
-    end = time.monotonic() + within_s
-    while not holds():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def test_a_lock_is_free_after_its_holder_was_killed(tmp_path: Path, marked: Marked) -> None:
@@ -81,7 +72,7 @@ def test_clients_share_a_server_that_ends_with_the_last_client(tmp_path: Path, m
     folder = tmp_path / ".prefect"
     # given a client that is killed while the server creates its database
     first = client(folder, environment)
-    assert eventually(lambda: any(folder.glob("prefect.db.new*")), 60)
+    assert eventually(lambda: any(folder.glob("prefect.db.new*")), every_s=0.02)
     first.kill()
     assert first.wait() and eventually(lambda: not alive()), alive()
     # when two clients start at once after that

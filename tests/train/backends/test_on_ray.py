@@ -7,8 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from storage.health.weights import weights_hash
 from storage.store import Store
 from tests.conftest import RayHead
 from tests.train.backends.small_stages import SFT, released, spec_of
+from tests.waiting import eventually
 from train.backends import ray
 from train.backends.base import StageFailed, run_stage
 from train.backends.cluster import ClusterConfig, job
@@ -69,15 +69,6 @@ def jobs(ray_head: RayHead) -> Jobs:
     return Jobs(ray_head.dashboard, 30.0)
 
 
-def until(holds: Callable[[], Any], within_s: float = 90.0) -> bool:
-    end = time.monotonic() + within_s
-    while not holds():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.1)
-    return True
-
-
 def launcher_of(spec: Any, cluster: ClusterConfig, folder: Path) -> subprocess.Popen[bytes]:
     """Another process that launches the stage."""
     spec_file = folder.with_name(f"{folder.name}.json")
@@ -100,7 +91,7 @@ def test_a_stage_whose_launcher_was_killed_is_found_again_and_gives_the_weights_
     name = describe_job(spec, folder, cluster)[1]["submission_id"]
     process = launcher_of(spec, cluster, folder)
     try:
-        assert until(lambda: status(jobs, name) == "RUNNING")
+        assert eventually(lambda: status(jobs, name) == "RUNNING")
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -134,11 +125,11 @@ def test_a_launcher_that_is_interrupted_stops_its_job_and_the_next_call_begins_a
     spec = spec_of(*store, folder, sft=SFT.model_copy(update={"max_steps": 100_000}))
     name = describe_job(spec, folder, cluster)[1]["submission_id"]
     process = launcher_of(spec, cluster, folder)
-    assert until(lambda: status(jobs, name) == "RUNNING")
+    assert eventually(lambda: status(jobs, name) == "RUNNING")
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == -signal.SIGINT
     assert status(jobs, name) == "STOPPED"
-    assert until(lambda: not at_work("train.run", str(folder)), 20)
+    assert eventually(lambda: not at_work("train.run", str(folder)), 20)
 
     # given a spec that the entry refuses, then the next job of this stage tells why, in the words of a stage that runs here
     broken = spec.model_copy(update={"split": "sed"})
@@ -167,7 +158,7 @@ def spread(jobs: Jobs, name: str, command: list[str]) -> tuple[Job, str]:
     nodes = shlex.split(body["entrypoint"])
     nodes[4] = json.dumps(json.loads(nodes[4]) | {"take": {"CPU": 1.0, "GPU": 0.0}})
     jobs.submit(body | {"entrypoint": shlex.join([*nodes[:5], *command])})
-    assert until(lambda: (found := jobs.find(name)) and found.is_over, 120), jobs.log(name)
+    assert eventually(lambda: (found := jobs.find(name)) and found.is_over, 120), jobs.log(name)
     ended = jobs.find(name)
     assert ended is not None
     return ended, jobs.log(name) or ""
@@ -186,6 +177,6 @@ def test_a_command_runs_on_every_node_once_and_ends_everywhere_when_it_fails_on_
         fails = "import sys, time; {rank} or sys.exit(7); time.sleep(601.5)"
         ended, log = spread(jobs, "test-one", [sys.executable, "-c", fails])
         assert (ended.status, ended.exit_code) == ("FAILED", 7), log
-        assert until(lambda: not at_work("time.sleep(601.5)"), 20)
+        assert eventually(lambda: not at_work("time.sleep(601.5)"), 20)
     finally:
         ray_head.kill_second()

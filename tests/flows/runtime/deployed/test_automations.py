@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -24,6 +23,7 @@ from flows.runtime.run_flow import flush_to_server
 from flows.runtime.store_lock import work_on_store
 from synth.engines.budget import MonthlyBudget
 from synth.engines.spending.ledger import Ledger
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -94,12 +94,3 @@ def test_every_automation_fires_and_a_spent_budget_pauses_its_deployment(
     flush_to_server()
     assert eventually(lambda: fired()["headrace-failures-high"] == 3), fired()
     assert fired()["headrace-budget-near-its-end"] == 1
-
-
-def eventually(holds: Callable[[], bool], within_s: float = 90) -> bool:
-    end = time.monotonic() + within_s
-    while not holds():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.5)
-    return True

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.waiting import eventually
+
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import FlowRun
@@ -233,12 +235,3 @@ def is_alive(process: int) -> bool:
         return "(zombie)" not in Path(f"/proc/{process}/status").read_text()
     except OSError:
         return False
-
-
-def eventually(holds: Callable[[], bool], within_s: float = 60) -> bool:
-    end = time.monotonic() + within_s
-    while not holds():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.2)
-    return True
