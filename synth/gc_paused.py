@@ -12,11 +12,22 @@ from contextlib import contextmanager
 
 _NEW_OBJECTS = 50_000
 """New objects before a collection; Python's own default is 700."""
+_DEFAULT = 700
 
 
 def collect_seldom() -> None:
     """For a process that imports large libraries and makes many objects: the collector runs seldom."""
     gc.set_threshold(_NEW_OBJECTS, *gc.get_threshold()[1:])
+
+
+def collect_again() -> None:
+    """For a process that has started and lives long: what it has made is never scanned, and the rest as often as Python's default says.
+
+    Without this, cycles that hold much memory wait for tens of thousands of objects.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_DEFAULT)
 
 
 class _Contexts:

@@ -33,7 +33,7 @@ from flows.runtime.progress import warn
 from flows.runtime.server_database import prepare
 from storage.errors import BadInput, HeadraceError
 from storage.files import replace_atomically
-from synth.gc_paused import collect_seldom
+from synth.gc_paused import collect_again, collect_seldom
 
 START_TIMEOUT_S = 240.0
 STOP_TIMEOUT_S = 20.0
@@ -68,6 +68,9 @@ DEPLOYMENTS = {
     "PREFECT_SERVER_DEPLOYMENTS_CONCURRENCY_SLOT_WAIT_SECONDS": "10",
 }
 """Keep the leases of deployments' slots in files: those in memory, the default, end with a killed server, and the slots stay taken."""
+
+FEW_ARENAS = {"MALLOC_ARENA_MAX": "2"}
+"""glibc keeps free memory for each of a program's threads, and a server that works for weeks has many of them in turn."""
 
 
 def home() -> Path:
@@ -226,7 +229,13 @@ def _spawn(folder: Path, listener: socket.socket) -> subprocess.Popen[bytes]:
         socket_number = listener.fileno()
         command = [sys.executable, "-P", "-m", "flows.runtime.server", str(folder), str(socket_number)]
         return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True, pass_fds=(socket_number,)
+            command,
+            env=FEW_ARENAS | os.environ,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+            pass_fds=(socket_number,),
         )
 
 
@@ -286,6 +295,7 @@ def _run(listener: socket.socket, address: Path, content: Mapping[str, Any], sto
 
     threading.Thread(target=exit_when_stopped, daemon=True).start()
     replace_atomically(address, lambda draft: draft.write_text(json.dumps(content)))
+    collect_again()
     server.run(sockets=[listener])
     os._exit(0)
 

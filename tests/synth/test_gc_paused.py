@@ -62,7 +62,14 @@ def test_it_is_as_it_was_where_one_leaves_while_another_comes(monkeypatch: pytes
     assert gc.isenabled()
 
 
-def test_a_process_collects_seldom() -> None:
-    program = "import gc\nfrom synth.gc_paused import collect_seldom\ncollect_seldom()\nprint(gc.get_threshold()[0], gc.isenabled())"
+def test_a_process_collects_seldom_until_it_has_started() -> None:
+    program = """
+import gc
+from synth.gc_paused import collect_again, collect_seldom
+collect_seldom()
+print(gc.get_threshold()[0], gc.isenabled(), gc.get_freeze_count())
+collect_again()
+print(gc.get_threshold()[0], gc.isenabled(), gc.get_freeze_count() > 1000)
+"""
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert shown == "50000 True\n"
+    assert shown == "50000 True 0\n700 True True\n"
