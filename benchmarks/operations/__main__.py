@@ -11,13 +11,13 @@ from benchmarks.operations import (
     client,
     damage,
     hostile_input,
-    kills,
     object_store,
     prefect_chain,
     prefect_share,
     secrets,
     soak,
 )
+from benchmarks.operations.kills import section as kills
 
 SEED = 35
 

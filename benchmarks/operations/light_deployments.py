@@ -95,17 +95,24 @@ class Installation:
 
 @contextlib.contextmanager
 def installed(folder: Path, *, every_s: float | None = None) -> Iterator[Installation]:
-    """Call `headrace up` in `folder`, and `headrace down` at the end. every_s: of the schedule of light/often; None: it is off.
-
-    Raises CalledProcessError if `up` fails.
-    """
-    from prefect.client.orchestration import SyncPrefectClient
-
+    """`deployed` with the light flows. every_s: of the schedule of light/often; None: it is off."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "light.py").write_text(FLOWS)
     (folder / "prefect.yaml").write_text(
         DEPLOYMENTS.format(folder=folder, every_s=every_s or 3600, is_scheduled=str(every_s is not None).lower())
     )
+    with deployed(folder) as installation:
+        yield installation
+
+
+@contextlib.contextmanager
+def deployed(folder: Path) -> Iterator[Installation]:
+    """Call `headrace up` in a folder with a prefect.yaml, and `headrace down` at the end.
+
+    Raises CalledProcessError if `up` fails.
+    """
+    from prefect.client.orchestration import SyncPrefectClient
+
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PREFECT_")}
     headrace = [sys.executable, "-P", "-m", "flows.cli.main"]
     try:

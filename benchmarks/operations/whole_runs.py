@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -40,15 +40,21 @@ class Ended:
         return next((line for line in reversed(self.output.splitlines()) if line.strip()), "")
 
 
-def headrace(*arguments: str, folder: Path, kill_when: Callable[[], bool] | None = None, limit_s: float = LIMIT_S) -> Ended:
+def headrace(
+    *arguments: str,
+    folder: Path,
+    kill_when: Callable[[], bool] | None = None,
+    limit_s: float = LIMIT_S,
+    environment: Mapping[str, str] | None = None,
+) -> Ended:
     """Calls the command in `folder`. kill_when: asked ten times a second; once true, the command's process gets SIGKILL."""
     began, log = time.monotonic(), folder / "command.log"
     folder.mkdir(parents=True, exist_ok=True)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200", **(environment or {})}
     with log.open("wb") as out:
         command = [sys.executable, "-P", "-m", "flows.cli.main", *arguments]
         process = subprocess.Popen(
-            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+            command, cwd=folder, env=variables, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
         )
         while process.poll() is None:
             if time.monotonic() - began > limit_s or (kill_when is not None and kill_when()):
