@@ -25,7 +25,7 @@ from synth.engines.base import ChatRequest, Engine
 from synth.engines.structured import ask
 from synth.prompts import prompt
 from synth.roles.model_roles import TEMPERATURE, seed_of
-from synth.roles.user_script import instruction_problems, mentions
+from synth.roles.user_script import instruction_problems, mentions, shortest
 from synth.tasks.solver import training_seed
 from synth.text.claims import has_chinese, normalise
 from synth.text.slot_kinds import Date, Identifier, Quantity, SlotKind, Vocabulary
@@ -271,9 +271,9 @@ class _PlanCheck:
                 if mentions(request, spellings):
                     yield f"the request says {name}, which is withheld"
                 if not mentions(reveal, spellings):
-                    yield f"reveal does not say {name}, e.g. {min(spellings, key=len)!r}"
+                    yield f"reveal does not say {name}, e.g. {shortest(spellings)!r}"
             elif not mentions(request, spellings):
-                yield f"the request does not say {name}, e.g. {min(spellings, key=len)!r}"
+                yield f"the request does not say {name}, e.g. {shortest(spellings)!r}"
         if has_chinese(request) != (self.language == "zh"):
             yield f"the person writes {'Chinese' if self.language == 'zh' else 'English'}"
         parameters = {name for tool in self.tools for name in tool.parameters.get("properties", {})}

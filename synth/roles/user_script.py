@@ -115,7 +115,7 @@ def script_problems(script: Script, turn: int, text: str, dialogue: Sequence[Mes
     line = script.lines[turn]
     if not text.strip() or len(text) > MAX_TURN_CHARACTERS:
         return [f"say something, in at most {MAX_TURN_CHARACTERS:,} characters" if not text.strip() else "that is far too long"]
-    problems = [f"say which: {min(forms, key=len)!r} is missing" for forms in line.says if not mentions(text, forms)]
+    problems = [f"say which: {shortest(forms)!r} is missing" for forms in line.says if not mentions(text, forms)]
     problems += [f"do not say {form!r} yet" for form in sorted(line.hides) if mentions(text, {form})]
     problems += [_CUES[cue] for cue in line.cues if not says_cue(text, cue)]
     problems += [f"you bring up {thing!r}, which is none of what you want" for thing in _invented_values(normalise(text), line, dialogue)]
@@ -126,6 +126,11 @@ def script_problems(script: Script, turn: int, text: str, dialogue: Sequence[Mes
     if not instruction_problems(line.text, script.tools, script.parameters):
         problems += instruction_problems(text, script.tools, script.parameters)
     return problems
+
+
+def shortest(forms: Iterable[str]) -> str:
+    """The shortest spelling; of several, the first by code point, so that a model is asked the same in every process."""
+    return min(forms, key=lambda form: (len(form), form))
 
 
 def mentions(text: str, forms: Iterable[str]) -> bool:

@@ -13,7 +13,7 @@ from synth.blueprints.blueprint import Blueprint
 from synth.blueprints.draft import PlanFailed
 from synth.blueprints.planner import Planner
 from synth.clusters.business_clusters import cluster_tools
-from synth.roles.user_script import Line, Script, instruction_problems, mentions, script_of, script_problems
+from synth.roles.user_script import Line, Script, instruction_problems, mentions, script_of, script_problems, shortest
 from synth.text.claims import normalise
 from synth.worlds import WORLDS, admitted_names
 
@@ -87,6 +87,10 @@ SCRIPT = Script(
 def test_every_way_of_leaving_the_script_is_named(turn: int, text: str, problem: str) -> None:
     problems = script_problems(SCRIPT, turn, text, [])
     assert (problems == []) if not problem else any(problem in one for one in problems), problems
+
+
+def test_of_several_shortest_spellings_every_process_names_the_same() -> None:
+    assert {shortest(forms) for forms in itertools.permutations(("to be returned", "due", "到期日"))} == {"due"}
 
 
 def test_what_was_shown_before_may_be_said_again() -> None:
