@@ -26,7 +26,7 @@ from flows.runtime.server import client_environment, home, is_healthy, named_ser
 from flows.runtime.store_lock import hold_store
 from flows.runtime.time_left import Planned
 from flows.runtime.watched.traces import flush_traces, start_traces
-from storage.errors import BadInput
+from storage.errors import BadInput, HeadraceError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -99,7 +99,7 @@ def run_flow(
 
     Raises:
         BadInput: the server of PREFECT_API_URL does not answer, or `.prefect` is not a folder; nothing is written.
-        HeadraceError: another process works on the store.
+        HeadraceError: another process works on the store, or the server has stopped to answer for longer than Prefect tries it again.
         KeyboardInterrupt: Ctrl-C, also if a library turned it into another error.
         Exception: any exception of the flow.
     """
@@ -112,6 +112,7 @@ def run_flow(
             stack.enter_context(hold_store(function, config.store))
             url = server_stack.enter_context(use_server(console, folder))
             if os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL") == "CRITICAL":
+                os.environ.setdefault("PREFECT_LOGGING_INTERNAL_LEVEL", "CRITICAL")
                 logging.raiseExceptions = False  # else a server that is gone costs two lines for each batch of log lines
             start_traces()
             flow = getattr(importlib.import_module(f"flows.{module}"), function)
@@ -129,7 +130,7 @@ def run_flow(
             for line in opening:
                 console.print(line, style="dim", markup=False, soft_wrap=True)
             try:
-                with show_on_console(console, plan):
+                with show_on_console(console, plan), _named_loss(url):
                     result = flow.with_options(on_running=[*flow.on_running_hooks, write_run_id])(config, **parameters)
             finally:
                 run_id = json.loads(run_file.read_text())["flow_run_id"] if run_file.exists() else ""
@@ -139,6 +140,20 @@ def run_flow(
         if keep_ui:
             _keep_open(console, link, is_own=external_url is None)
     return result
+
+
+@contextlib.contextmanager
+def _named_loss(url: str) -> Iterator[None]:
+    """Name the server in place of an error of the connection to it; those of engines have names of their own."""
+    from httpx import TransportError
+
+    try:
+        yield
+    except TransportError as error:
+        raise HeadraceError(
+            f"Prefect's server at {url} does not answer any more ({type(error).__name__}: {error}); "
+            "what was committed is kept, and the same command goes on from there once it answers"
+        ) from error
 
 
 def _show_page(console: Console, page: str, store: Path, server: str) -> None:

@@ -27,10 +27,11 @@ from train.spec import CHECKPOINTS, METRICS, StageSpec
 
 RESULT, FAILURE, LOG = "result.json", "failure.json", "log.txt"
 _LONGEST_WAIT_S = 86_400.0
-_MEMORY = ("out of memory", "outofmemory", "cannot allocate memory", "bad_alloc", "memory pressure", "signal 9 (sigkill)")
-"""Texts in a log that mean out of memory. The last one is the message of `accelerate launch` for a killed process."""
+_MEMORY = ("out of memory", "outofmemory", "cannot allocate memory", "bad_alloc", "memory pressure")
+"""Texts in a log that mean out of memory."""
 
-FailureKind = Literal["start", "resources", "memory", "lost", "version", "stopped", "stage"]
+FailureKind = Literal["start", "resources", "memory", "lost", "version", "killed", "stopped", "stage"]
+"""Why a stage failed. killed: by signal 9, and nothing says for what; stopped: by another signal, or by its cluster on request."""
 StepProgress = Callable[[int, int, str], None]
 """Called with the finished steps, the maximum of steps, and the latest metric ("loss 0.41")."""
 

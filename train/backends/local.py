@@ -112,19 +112,21 @@ def _failure(handle: Child, returncode: int) -> StageFailed:
     log = handle.folder / LOG
     with log.open(errors="replace") as lines:
         tail = "".join(deque(lines, 15))
-    is_killed_for_memory = returncode == -signal.SIGKILL and _oom_kills() > handle.oom_kills
-    kind: FailureKind = "memory" if is_killed_for_memory or is_out_of_memory(tail) else "stopped" if returncode < 0 else "stage"
-    message = f"stage {handle.spec.name} {_how_it_ended(returncode, is_killed_for_memory)}"
+    is_killed = returncode == -signal.SIGKILL
+    may_be_memory = is_killed and _oom_kills() > handle.oom_kills
+    of_signal: FailureKind = "killed" if is_killed else "stopped"
+    kind: FailureKind = "memory" if may_be_memory or is_out_of_memory(tail) else of_signal if returncode < 0 else "stage"
+    message = f"stage {handle.spec.name} {_how_it_ended(returncode, may_be_memory)}"
     text = json.dumps({"kind": kind, "message": message}, indent=1)
     replace_atomically(handle.folder / FAILURE, lambda path: path.write_text(text))
     return StageFailed(f"{message}; the end of {log}:\n{tail}", kind)
 
 
-def _how_it_ended(returncode: int, is_killed_for_memory: bool) -> str:
+def _how_it_ended(returncode: int, may_be_memory: bool) -> str:
     """In words: what is known, and a guess as a guess."""
     smaller = "smaller batches hold less: micro_batch_size, batch_size"
-    if is_killed_for_memory:
-        return f"was killed by the kernel, because memory ran out ({smaller})"
+    if may_be_memory:
+        return f"was killed by signal 9 (SIGKILL); the kernel has killed for memory meanwhile, so probably this process ({smaller})"
     if returncode == -signal.SIGKILL:
         return f"was killed by signal 9 (SIGKILL), not by the kernel for memory, as far as it says (if it was for memory: {smaller})"
     if returncode < 0:

@@ -58,9 +58,12 @@ _ADVICE: dict[FailureKind, str] = {
     "memory": "it ran out of memory: a smaller micro_batch_size, or larger nodes or more of them in `train.cluster`",
     "lost": "its node was lost; the same command starts it again",
     "version": "its Python or Ray is not the cluster's: use an image that is made for the cluster",
+    "killed": "it was killed (signal 9), and nothing says by whom; if for memory: a smaller micro_batch_size, or larger nodes",
     "stopped": "somebody stopped it; the same command starts it again",
     "stage": "the end of its log says why",
 }
+_KILLED_RANK = "Signal 9 (SIGKILL) received"
+"""What `accelerate launch` says of a process that was killed."""
 _OF_ERROR_TYPE: dict[str, FailureKind] = {
     "RUNTIME_ENV_SETUP_FAILURE": "start",
     "JOB_SUPERVISOR_ACTOR_START_FAILURE": "start",
@@ -284,8 +287,10 @@ def _kind(ended: Job, log: str) -> FailureKind:
         return "stopped"
     if "Version mismatch" in output:
         return "version"
-    if ended.exit_code in (-9, 137) or is_out_of_memory(output):
+    if is_out_of_memory(output):
         return "memory"
+    if ended.exit_code in (-9, 137) or _KILLED_RANK in output:
+        return "killed"
     if ended.exit_code == NO_NODES:
         return "resources"
     if "ActorDiedError" in output:

@@ -20,7 +20,7 @@ _MARKED_WITHIN_S, _LONGEST_RUN_S = 150.0, 900.0
 
 
 def kill_workers_of_deployments(picked: random.Random) -> Killed:
-    """Kills the worker below each of so many runs. Recovered: each run was marked as crashed, and the next one ends as an undisturbed one."""
+    """Kills the worker below each of six runs. Recovered: each run was marked as crashed, and the next ends as an undisturbed one."""
     _, expected = undisturbed()
     folder = FOLDER / "deployments"
     shutil.rmtree(folder, ignore_errors=True)

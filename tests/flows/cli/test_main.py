@@ -8,11 +8,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import duckdb
 import polars as pl
 import pytest
 import yaml
+from httpx import ConnectError
 from typer.testing import CliRunner
 
 from flows.cli.main import app
@@ -279,6 +282,21 @@ def test_a_named_server_that_does_not_answer_is_bad_input(here: Path, monkeypatc
     assert result.exit_code == 1 and "broken Prefect" in result.output
 
 
+def test_a_server_that_is_gone_in_the_middle_is_named(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its requests fail after Prefect has tried them again for minutes."""
+    url = "http://127.0.0.1:9/api"
+    monkeypatch.setenv("PREFECT_API_URL", url)
+    for name in ("PREFECT_HOME", "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "PREFECT_LOGGING_INTERNAL_LEVEL"):
+        monkeypatch.setenv(name, os.environ.get(name, "CRITICAL"))  # so that they are as before in the end
+    monkeypatch.setattr("flows.runtime.run_flow.is_healthy", lambda *_, **__: True)
+    monkeypatch.setattr("flows.runtime.run_flow.flush_to_server", lambda: None)
+    flow = SimpleNamespace(on_running_hooks=[], with_options=lambda **_: Mock(side_effect=ConnectError("refused")))
+    monkeypatch.setattr("flows.synthesize.synthesize", flow)
+    result = CliRunner().invoke(app, ["synthesize", "--store", "runs/x/store"])
+    assert f"Prefect's server at {url} does not answer any more (ConnectError: refused); what was committed is kept" in result.stderr
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+
+
 def test_a_plan_does_nothing(here: Path) -> None:
     for command in ("run", "synthesize", "curate", "tag", "train", "evaluate"):
         result = CliRunner().invoke(app, [command, "--dry-run"])
@@ -315,6 +333,7 @@ def test_help_is_fast_and_imports_no_heavy_library() -> None:
     script = """
 import sys, time
 start = time.process_time()
+from httpx import ConnectError
 from typer.testing import CliRunner
 from flows.cli.main import app
 assert CliRunner().invoke(app, ["--help"]).exit_code == 0
