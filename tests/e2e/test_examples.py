@@ -26,6 +26,7 @@ from synth.worlds import WORLDS
 from synth.worlds.live.live_spec import dump_live_spec
 from synth.worlds.live.lock import write_lock
 from tests.e2e.conftest import LIMIT_S, ROOT, Finished
+from tests.e2e.warm_commands import Call, warm_commands
 from tests.synth.live_servers.shop_api import DESCRIPTION
 from tests.synth.live_servers.specs import HERE as SERVERS
 from tests.synth.live_servers.specs import notes_spec
@@ -48,6 +49,13 @@ ONLY_PLANNED = {
     r"verify-log": "needs the calls of a client",
 }
 """Pattern of an example -> why it is not run. With `--dry-run` where its command has that, else only its options are read."""
+SMALLER = {
+    r"--n 200": "--n 20",
+    r"--keep [25]00": "--keep 20",
+    r"--again 200": "--again 10",
+    r"--steps 40": "--steps 4",
+    r"--seconds 20": "--seconds 8",
+}
 
 
 def walk(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -124,6 +132,13 @@ def folder(undisturbed: Finished, tmp_path_factory: pytest.TempPathFactory) -> P
     return here
 
 
+def smaller(example: str) -> str:
+    """The example with small numbers."""
+    for large, small in SMALLER.items():
+        example = re.sub(large, small, example)
+    return example
+
+
 def fill_ids(example: str, folder: Path) -> str:
     """The example with ids of its store in place of those that it shows: 0123... and q-1a2b3c4d-00000042."""
     named = re.search(r"--store (\S+)", example)
@@ -137,8 +152,17 @@ def fill_ids(example: str, folder: Path) -> str:
     return re.sub(r"\b(policy|task|cluster|q)-[0-9a-f]{4,}\S*", find, example)
 
 
-def call(example: str, folder: Path) -> subprocess.CompletedProcess[str]:
+@pytest.fixture(scope="module")
+def warm(folder: Path) -> Iterator[Call]:
+    with warm_commands() as call:
+        yield call
+
+
+def call(example: str, folder: Path, warm: Call) -> subprocess.CompletedProcess[str]:
+    """Calls an example in a shell; what is one command alone, in a process that is warm."""
     environment = os.environ | {"PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    if not re.search(r"[|>*]", example):
+        return warm(shlex.split(example)[1:], folder, environment)
     return subprocess.run(
         ["bash", "-o", "pipefail", "-c", example], cwd=folder, env=environment, capture_output=True, text=True,
         stdin=subprocess.DEVNULL, timeout=LIMIT_S, check=False,
@@ -151,15 +175,15 @@ def test_every_command_shows_examples() -> None:
 
 
 @pytest.mark.parametrize("example", [example for example in EXAMPLES if not reason_not_to_run(example)])
-def test_an_example_works_as_pasted(example: str, folder: Path) -> None:
+def test_an_example_works_as_pasted(example: str, folder: Path, warm: Call) -> None:
     if written := re.search(r"worlds (?:new|draft .*--out) (\S+)", example):
         (folder / written[1]).unlink(missing_ok=True)
-    done = call(fill_ids(example, folder), folder)
+    done = call(smaller(fill_ids(example, folder)), folder, warm)
     assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
 
 
 @pytest.mark.parametrize("example", [example for example in EXAMPLES if reason_not_to_run(example)])
-def test_an_example_that_cannot_run_here_has_options_that_exist(example: str, folder: Path) -> None:
+def test_an_example_that_cannot_run_here_has_options_that_exist(example: str, folder: Path, warm: Call) -> None:
     """An example of a command with a plan is planned; of any other, a wrong option would be refused before anything else."""
     arguments = shlex.split(example.rpartition("headrace ")[2])
     words, command = command_of(arguments)
@@ -167,5 +191,5 @@ def test_an_example_that_cannot_run_here_has_options_that_exist(example: str, fo
     is_plannable = any("--dry-run" in parameter.opts for parameter in command.params) and words[0] != "taxonomy"  # there it asks the model
     if is_plannable and not re.search("bfcl|--suite|--preview", example):
         example = fill_ids(example, folder)
-        done = call(example if "--dry-run" in example else f"{example} --dry-run", folder)
+        done = call(example if "--dry-run" in example else f"{example} --dry-run", folder, warm)
         assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"

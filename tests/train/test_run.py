@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -392,18 +393,35 @@ sys.exit(train.run.main(sys.argv[1:]))
 """
 
 
-def together(folder: Path, spec: StageSpec, processes: int, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The stage as `torchrun` runs it, on this machine's CPU; every process says how many they are.
+def by_torchrun(folder: Path, spec: StageSpec) -> tuple[int, str]:
+    """The exit code and output of a stage in two processes, as `torchrun` runs it, on this machine's CPU.
 
     `accelerate launch --cpu --num_processes 2` would start one process.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "given.json").write_text(spec.model_dump_json())
     entry = folder.with_suffix(".py")
     entry.write_text(ENTRY)
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(processes), "--standalone", str(entry)]
-    variables = os.environ | environment
-    return subprocess.run([*command, str(folder / "given.json")], capture_output=True, text=True, check=False, timeout=300, env=variables)
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone", str(entry)]
+    done = subprocess.run([*command, given(folder, spec)], capture_output=True, text=True, check=False, timeout=300)
+    return done.returncode, done.stdout + done.stderr
+
+
+def together(folder: Path, spec: StageSpec, **environment: str) -> tuple[int, str]:
+    """As `by_torchrun`, without its start, in processes that are warm."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        environment |= {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    ranks = []
+    for rank in ("0", "1"):
+        code = f"import os\nos.environ.update({environment | {'RANK': rank, 'LOCAL_RANK': rank}})\n{ENTRY}"
+        ranks.append(warm_processes.WarmProcess(["-c", code, given(folder, spec)], folder.with_suffix(f".{rank}.log")))
+    codes = [rank.wait(300) for rank in ranks]
+    return max(map(abs, codes)), "".join(folder.with_suffix(f".{rank}.log").read_text() for rank in (0, 1))
+
+
+def given(folder: Path, spec: StageSpec) -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "given.json").write_text(spec.model_dump_json())
+    return str(folder / "given.json")
 
 
 @pytest.mark.slow
@@ -414,9 +432,9 @@ def test_two_processes_share_a_batch_and_leave_what_one_would_have_left(make_spe
     settings = SFT.model_copy(update={"batch_size": 2, "max_steps": 8})
     alone, both = tmp_path / "alone", tmp_path / "both"
     run(make_spec(alone, split="odd", sft=settings))
-    ended = together(both, make_spec(both, split="odd", sft=settings.model_copy(update={"checkpoint_steps": 3})), 2)
-    assert ended.returncode == 0, ended.stderr[-2000:]
-    assert ended.stdout.count("of 2\n") == 2
+    code, output = by_torchrun(both, make_spec(both, split="odd", sft=settings.model_copy(update={"checkpoint_steps": 3})))
+    assert code == 0, output[-2000:]
+    assert output.count("of 2\n") == 2
     losses = [[json.loads(line)["loss"] for line in (folder / "metrics.jsonl").read_text().splitlines()] for folder in (alone, both)]
     assert len(losses[0]) == settings.max_steps
     assert losses[1] == pytest.approx(losses[0], rel=1e-3)
@@ -433,15 +451,15 @@ def test_two_processes_with_a_part_of_the_weights_each_train_as_one_does(make_sp
     policy = stage[0] / "model"
     run(make_spec(alone, sft=settings, model_in=policy))
     spec = make_spec(both, sft=settings.model_copy(update={"checkpoint_steps": 2}), model_in=policy)
-    ended = together(both, spec, 2, ACCELERATE_USE_FSDP="true")
-    assert ended.returncode == 0, ended.stderr[-2000:]
+    code, output = together(both, spec, ACCELERATE_USE_FSDP="true")
+    assert code == 0, output[-2000:]
     losses = [[json.loads(line)["loss"] for line in (folder / "metrics.jsonl").read_text().splitlines()] for folder in (alone, both)]
     assert losses[1] == pytest.approx(losses[0], rel=1e-3)
     weights = [load_file(folder / "model" / "model.safetensors") for folder in (alone, both)]
     assert weights[0].keys() == weights[1].keys()
     for name, tensor in weights[0].items():
         torch.testing.assert_close(weights[1][name], tensor, atol=1e-4, rtol=1e-3)
-    assert ended.stdout.count("holds a part of the weights\n") == 2
+    assert output.count("holds a part of the weights\n") == 2
 
 
 @pytest.mark.slow
@@ -453,10 +471,10 @@ def test_shards_of_adapters_go_on_from_their_checkpoint(make_spec, stage, tmp_pa
     policy = stage[0] / "model"
     run(make_spec(alone, sft=settings, model_in=policy))
     spec = make_spec(both, sft=settings.model_copy(update={"checkpoint_steps": 2}), model_in=policy)
-    assert together(both, spec, 2, ACCELERATE_USE_FSDP="true", DIES_AT="3").returncode != 0
+    assert together(both, spec, ACCELERATE_USE_FSDP="true", DIES_AT="3")[0] != 0
     assert [path.name for path in (both / "checkpoints").glob("step-*")] == ["step-000000002"]
-    ended = together(both, spec, 2, ACCELERATE_USE_FSDP="true")
-    assert ended.returncode == 0, ended.stderr[-2000:]
+    code, output = together(both, spec, ACCELERATE_USE_FSDP="true")
+    assert code == 0, output[-2000:]
     assert len((both / "metrics.jsonl").read_text().splitlines()) == 5
     weights = [load_file(folder / "model" / "model.safetensors") for folder in (alone, both)]
     assert weights[0].keys() == weights[1].keys()
