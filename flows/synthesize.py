@@ -10,7 +10,7 @@ from prefect.cache_policies import NO_CACHE
 from flows.config import Config, recall, remember
 from flows.runtime import events
 from flows.runtime.artifacts import completed, publish_report, publish_table
-from flows.runtime.deployed.retries import RETRIES
+from flows.runtime.deployed.retries import retried
 from flows.runtime.progress import report, warn
 from flows.runtime.run_names import current_run_name
 from flows.runtime.store_lock import work_on_store
@@ -28,7 +28,7 @@ def synthesize(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (froz
     """
     with work_on_store("synthesize", config):
         config = remember(recall(config), "synthesize")
-        result = make_trajectories(config)
+        result = retried(make_trajectories)(config)
         for table in (rounds, outcomes, diversity):
             publish_table(table(Store(config.store)))
         publish_report(config)
@@ -37,7 +37,7 @@ def synthesize(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (froz
         return completed(state_messages.synthesized(result), result)
 
 
-@task(task_run_name="rounds of conversations", cache_policy=NO_CACHE, **RETRIES)
+@task(task_run_name="rounds of conversations", cache_policy=NO_CACHE)
 def make_trajectories(config: Config) -> dict[str, Any]:
     divisions = config.curate.divisions
     result = synthesis.synthesize(Store(config.store), config.synthesize, divisions=divisions, progress=report, warn=warn)
