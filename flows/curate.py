@@ -13,7 +13,7 @@ from filters import funnel
 from flows.config import Config, recall, remember, settle_curation
 from flows.runtime import events
 from flows.runtime.artifacts import completed, publish_report, publish_table
-from flows.runtime.deployed.retries import RETRIES
+from flows.runtime.deployed.retries import retried
 from flows.runtime.progress import report
 from flows.runtime.ray_executor import ray_executor
 from flows.runtime.run_names import curation_name, current_run_name, rename_run
@@ -42,7 +42,7 @@ def curate(
     with work_on_store("curate", config):
         config = remember(settle_curation(recall(config), files or []), "curate")
         sources = files or [str(make_haystack(config).absolute())]
-        result = filter_queries(config, sources, ray, preview)
+        result = retried(filter_queries)(config, sources, ray, preview)
         if result["run"] is None:
             return completed(state_messages.curated(result), result)
         steps = funnel_table(Store(config.store))
@@ -66,7 +66,7 @@ def make_haystack(config: Config) -> Path:
     return queries
 
 
-@task(task_run_name="steps of the funnel", cache_policy=NO_CACHE, **RETRIES)
+@task(task_run_name="steps of the funnel", cache_policy=NO_CACHE)
 def filter_queries(config: Config, sources: list[str], ray: str | None = None, preview: bool = False) -> dict[str, Any]:
     try:
         with ray_executor(ray) if ray else contextlib.nullcontext() as executor:

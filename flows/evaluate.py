@@ -9,7 +9,7 @@ from prefect.cache_policies import NO_CACHE
 
 from flows.config import Config, keep_budgets, recall
 from flows.runtime.artifacts import completed, publish_report, publish_table
-from flows.runtime.deployed.retries import RETRIES
+from flows.runtime.deployed.retries import retried
 from flows.runtime.progress import report
 from flows.runtime.run_names import current_run_name
 from flows.runtime.store_lock import work_on_store
@@ -29,22 +29,22 @@ def evaluate(config: Config = Config(), policy: str | None = None, suites: tuple
     with work_on_store("evaluate", config):
         config = recall(config)
         keep_budgets(config)
-        result = measure(config, policy)
-        result["suites"] = [measure_on(config, name, policy) for name in suites]
+        result = retried(measure)(config, policy)
+        result["suites"] = [retried(measure_on)(config, name, policy) for name in suites]
         for table in (ladder, facets):
             publish_table(table(Store(config.store)))
         publish_report(config)
         return completed(state_messages.evaluated(result, Store(config.store)), result)
 
 
-@task(task_run_name="held-out tasks", cache_policy=NO_CACHE, **RETRIES)
+@task(task_run_name="held-out tasks", cache_policy=NO_CACHE)
 def measure(config: Config, policy: str | None) -> dict[str, Any]:
     from train.measure import probe
 
     return {"policy": probe.evaluate(Store(config.store), config.train, policy=policy, progress=report).id}
 
 
-@task(task_run_name="suite {name}", cache_policy=NO_CACHE, **RETRIES)
+@task(task_run_name="suite {name}", cache_policy=NO_CACHE)
 def measure_on(config: Config, name: str, policy: str | None) -> dict[str, Any]:
     from storage.records import content_id
     from train.measure.suites.measure import measure_suite

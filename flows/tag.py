@@ -15,7 +15,7 @@ from flows.config import Config, keep_budgets, recall
 from flows.runtime import events
 from flows.runtime.artifacts import completed, publish_report, publish_table
 from flows.runtime.deployed.new_rows import note_seen, too_few_new
-from flows.runtime.deployed.retries import RETRIES
+from flows.runtime.deployed.retries import retried
 from flows.runtime.progress import report
 from flows.runtime.run_names import current_run_name
 from flows.runtime.store_lock import work_on_store
@@ -42,7 +42,7 @@ def tag(config: Config = Config(), policy: str | None = None, again: int = 0, le
             return completed(too_few, {"policy": None})
         config = recall(config)
         keep_budgets(config)
-        result = tag_tasks(config, policy, again)
+        result = retried(tag_tasks)(config, policy, again)
         for table in (difficulty, certainty, priors, flips):
             publish_table(table(Store(config.store)))
         publish_report(config)
@@ -54,7 +54,7 @@ def tag(config: Config = Config(), policy: str | None = None, again: int = 0, le
         return completed(state_messages.tagged(result, Store(config.store)), result)
 
 
-@task(task_run_name="difficulty and certainty", cache_policy=NO_CACHE, **RETRIES)
+@task(task_run_name="difficulty and certainty", cache_policy=NO_CACHE)
 def tag_tasks(config: Config, policy: str | None, again: int) -> dict[str, Any]:
     from train.measure import probe
 

@@ -14,7 +14,7 @@ from flows.config import Config, recall, remember
 from flows.runtime import events
 from flows.runtime.artifacts import completed, publish_report, publish_table
 from flows.runtime.deployed.new_rows import note_seen, too_few_new
-from flows.runtime.deployed.retries import RETRIES
+from flows.runtime.deployed.retries import retried
 from flows.runtime.progress import report
 from flows.runtime.run_names import current_run_name
 from flows.runtime.store_lock import work_on_store
@@ -51,10 +51,10 @@ def train(config: Config = Config(), least_new: int = 0) -> dict[str, Any]:  # n
 
 
 def run_as_task(backend: Backend[Any], spec: StageSpec, folder: Path) -> dict[str, Any]:
-    """Run a stage as a task of the flow."""
-    return train_stage.with_options(task_run_name=f"train {spec.name}")(backend, spec, folder)
+    """Run a stage as a task of the flow. It has no time-out: a stage may take days, and a Ray Job would go on without its task."""
+    return retried(train_stage, longest_s=None).with_options(task_run_name=f"train {spec.name}")(backend, spec, folder)
 
 
-@task(cache_policy=NO_CACHE, **RETRIES)
+@task(cache_policy=NO_CACHE)
 def train_stage(backend: Backend[Any], spec: StageSpec, folder: Path) -> dict[str, Any]:
     return run_stage(backend, spec, folder, partial(report, f"stage {spec.name}"))

@@ -1,4 +1,4 @@
-"""The two kinds of failure that are reported in one line. Any other exception is a bug and shows its traceback.
+"""The kinds of failure that are reported in one line. Any other exception is a bug and shows its traceback.
 
 Messages may quote servers and files, so each is made safe to show when it is raised: no control characters, no known secrets.
 """
@@ -11,6 +11,10 @@ class HeadraceError(Exception):
 
     def __init__(self, *args: object) -> None:
         super().__init__(*(shown(each) if isinstance(each, str) else each for each in args))
+
+
+class OutOfReach(HeadraceError):
+    """Something outside does not answer, and may answer later: an object store, a cluster, a model server. What was done is kept."""
 
 
 class BadInput(HeadraceError):

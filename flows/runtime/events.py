@@ -40,13 +40,13 @@ def emit(event: str, config: Config, **payload: Any) -> None:
 
 
 def emit_alarms(config: Config, result: Mapping[str, Any]) -> None:
-    """Emit what an operator should know of a synthesis: `automations.yaml` acts on it."""
-    if result["is_spent"]:
+    """Emit what an operator should know of a synthesis: `automations.yaml` acts on it. result: of a run that failed without its end."""
+    if result.get("is_spent"):
         emit(BUDGET_SPENT, config, notes=result["notes"])
     reason, count = max(result["rejected"].items(), key=lambda each: each[1], default=("", 0))
     if count > MOST_OF_ONE_FAILURE * result["proposals"]:
         emit(FAILURES_HIGH, config, reason=reason, share=round(count / result["proposals"], 3))
-    if result["alarms"]:
+    if result.get("alarms"):
         emit(DIVERSITY_COLLAPSED, config, alarms=result["alarms"])
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
-from storage.errors import BadInput, HeadraceError
+from storage.errors import BadInput, OutOfReach
 
 Result = TypeVar("Result")
 
@@ -29,7 +30,7 @@ class RayExecutor:
     """Runs batches as Ray tasks of one CPU each. Results come in the order of the items (see `storage.execution.Executor`)."""
 
     def map(self, fn: Callable[..., Result], *iterables: Iterable[Any]) -> Iterator[Result]:
-        """Yield `fn(*item)` per item. Raises the exception of `fn`; HeadraceError if Ray lost a task 6 times (node gone, out of memory)."""
+        """Yield `fn(*item)` per item. Raises the exception of `fn`; OutOfReach if Ray lost a task 6 times (node gone, out of memory)."""
         import ray
 
         remote_call = ray.remote(num_cpus=1, max_retries=_TRIES)(_call)
@@ -51,12 +52,13 @@ def ray_executor(address: str) -> Iterator[RayExecutor]:
     address: `host:port` of the cluster's head, `auto`, or `ray://host:port`; `local` starts a cluster on this machine for this call.
 
     Raises:
-        BadInput: Ray is not installed, or no cluster answers at the address.
+        BadInput: Ray is not installed, or the address is none. OutOfReach: no cluster answers there.
     """
     try:
         import ray
     except ImportError as error:
         raise BadInput("Ray is not installed: pip install 'headrace[ray]'") from error
+    logging.getLogger("ray").setLevel(logging.WARNING)  # its own is INFO: every connection would be in the flow run's log
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")
     connection: dict[str, Any] = {"address": address}
@@ -66,7 +68,8 @@ def ray_executor(address: str) -> Iterator[RayExecutor]:
         ray.init(**connection, log_to_driver=False, configure_logging=False, runtime_env={"env_vars": dict(_ENVIRONMENT)})
     except (ConnectionError, ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise BadInput(f"no Ray cluster at {address} ({reason}); start one with `ray start --head`, or use `--ray local`") from error
+        kind = BadInput if isinstance(error, ValueError) else OutOfReach
+        raise kind(f"no Ray cluster at {address} ({reason}); start one with `ray start --head`, or use `--ray local`") from error
     try:
         yield RayExecutor()
     finally:
@@ -87,4 +90,4 @@ def _result(reference: Any) -> Any:
         raise error.cause from None
     except RayError as error:
         reason = str(error).splitlines()[0]
-        raise HeadraceError(f"the Ray cluster lost a task {_TRIES + 1} times ({reason}); run the same command again to continue") from error
+        raise OutOfReach(f"the Ray cluster lost a task {_TRIES + 1} times ({reason}); run the same command again to continue") from error

@@ -53,6 +53,13 @@ QUIET = {
 }
 """Settings that turn telemetry off. The user's environment overrides them."""
 
+LIBRARIES_LOGGED = {
+    "PREFECT_LOGGING_EXTRA_LOGGERS": "accelerate,botocore,fsspec,mcp,peft,ray,s3fs,torch,transformers,trl",
+    "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
+}
+"""Put what these libraries log, warnings and worse, into the log of the flow run, and say nothing of what they log outside of one. `env` in
+prefect.yaml has the same, for workers on another server. vLLM and trainers run as processes with logs of their own."""
+
 BATCHED = {
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_READ_BATCH_SIZE": "50",
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "50",
@@ -88,7 +95,8 @@ def named_server() -> str | None:
 
 def client_environment(folder: Path, url: str) -> dict[str, str]:
     """Environment variables of a process that uses the server at the API URL `url`."""
-    return {**QUIET, **{key: os.environ[key] for key in QUIET if key in os.environ}, "PREFECT_HOME": str(folder), "PREFECT_API_URL": url}
+    settings = {key: os.environ.get(key, value) for key, value in (QUIET | LIBRARIES_LOGGED).items()}
+    return {**settings, "PREFECT_HOME": str(folder), "PREFECT_API_URL": url}
 
 
 def is_healthy(url: str, timeout_s: float = 2.0) -> bool:

@@ -19,6 +19,7 @@ from flows.runtime import events
 from flows.runtime.daemon import end_with_worker
 from flows.runtime.deployed.budget_watch import watch_budgets
 from flows.runtime.deployed.progress_artifact import show_progress
+from flows.runtime.deployed.retries import try_again
 from flows.runtime.interrupts import as_keyboard_interrupt
 from flows.runtime.locks import Busy, lock, lock_soon
 from flows.runtime.notes.run_records import notes_folder
@@ -44,9 +45,8 @@ def work_on_store(flow: str, config: Config) -> Iterator[None]:
     """
     end_with_worker()
     store = config.store
-    share_store(config)
     with (
-        hold_store(flow, store, wait=events.is_root_of_a_deployment()),
+        _share_and_hold(flow, config),
         note_work(flow, notes_folder(store)),
         _log_steps(flow),
         watch_budgets(config),
@@ -57,6 +57,19 @@ def work_on_store(flow: str, config: Config) -> Iterator[None]:
         opened = Store(store)
         _refuse_damaged(opened)
         register_stored(opened)
+        yield
+
+
+@contextlib.contextmanager
+def _share_and_hold(flow: str, config: Config) -> Iterator[None]:
+    """`share_store` and `hold_store`. A run of a deployment tries again if the object store is out of reach."""
+
+    def take() -> None:
+        share_store(config)
+        held.enter_context(hold_store(flow, config.store, wait=events.is_root_of_a_deployment()))
+
+    with contextlib.ExitStack() as held:
+        try_again(take)
         yield
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import fsspec
 
-from storage.errors import BadInput, HeadraceError
+from storage.errors import BadInput, HeadraceError, OutOfReach
 from storage.files import replace_atomically
 
 
@@ -139,13 +139,13 @@ class UrlFiles:
 
     @contextmanager
     def _reaching(self, name: str) -> Iterator[None]:
-        """Turns a driver's error into a HeadraceError of one line, except FileNotFoundError."""
+        """Turns a driver's error into OutOfReach, of one line, except FileNotFoundError."""
         try:
             yield
         except (FileNotFoundError, HeadraceError):
             raise
         except Exception as error:
-            raise HeadraceError(f"{self.url}/{name} cannot be reached: {' '.join(str(error).split()) or type(error).__name__}") from error
+            raise OutOfReach(f"{self.url}/{name} cannot be reached: {' '.join(str(error).split()) or type(error).__name__}") from error
 
     def _name(self, path: str) -> str:
         return path.removeprefix(self._root).lstrip("/")

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeVar, runtime_checkable
 
-from storage.errors import BadInput, HeadraceError
+from storage.errors import BadInput, HeadraceError, OutOfReach
 from storage.execution import Progress
 from storage.records import JSON, Cost, Message, Tool
 
@@ -22,7 +22,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-class EngineFailure(HeadraceError):
+class EngineFailure(OutOfReach):
     """The engine could not answer (out of memory, server gone, time-out): outcome `infra_failure`."""
 
 

@@ -18,14 +18,14 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
-from storage.errors import BadInput, HeadraceError
+from storage.errors import BadInput, OutOfReach
 
 POLL_S = 2.0
 _ANSWER_S = 30.0
 _OVER = ("SUCCEEDED", "FAILED", "STOPPED")
 
 
-class NoAnswer(HeadraceError):
+class NoAnswer(OutOfReach):
     """The cluster does not answer, or its answer is not Ray's; its jobs may still run."""
 
 

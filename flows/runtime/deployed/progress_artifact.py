@@ -27,9 +27,14 @@ class ProgressArtifact:
         self._sent: tuple[str, int, int, str] | None = None
         self._artifact: UUID | None = None
         self._starts: dict[str, tuple[float, int]] = {}
+        self._counts: dict[str, int] = {}
+        """Label -> `done` of the last report."""
 
     def report(self, label: str, done: int, total: int, note: str = "", /) -> None:
-        self._starts.setdefault(label, (time.monotonic(), done))
+        last_done = self._counts.get(label)
+        if last_done is None or done < last_done:  # begun, or begun again: a task that is tried again has waited meanwhile
+            self._starts[label] = (time.monotonic(), done)
+        self._counts[label] = done
         self._last = (label, done, total, note)
 
     def describe(self) -> tuple[float, str]:

@@ -7,6 +7,8 @@ It writes nothing.
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,6 +18,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
+from flows.runtime.deployed.new_rows import count_new
 from flows.runtime.notes.run_records import notes_folder
 from flows.runtime.notes.work_notes import read_runs, read_work
 from storage.store import Store
@@ -31,6 +34,10 @@ _COUNTED = {
     "conversations": (
         "synthesised conversations",
         "SELECT CASE WHEN accepted THEN 'accepted' ELSE 'rejected' END AS verdict, count(*) AS value FROM trajectories GROUP BY 1",
+    ),
+    "rejections": (
+        "proposals of syntheses that were not accepted, by the check that failed first, or why no conversation was held",
+        """SELECT regexp_replace(reason, '^.*\\.', '') AS reason, count(*) AS value FROM decisions WHERE reason IS NOT NULL GROUP BY 1""",
     ),
     "draws": ("draws of policies", "SELECT purpose, outcome, count(*) AS value FROM rollouts GROUP BY 1, 2"),
     "promotions": (
@@ -57,6 +64,7 @@ class StoreCollector(Collector):
         for name, (help_text, sql) in _COUNTED.items():
             yield self._counted(name, help_text, sql)
         yield from self._spent()
+        yield self._waiting()
         yield from self._at_work()
 
     def _counted(self, name: str, help_text: str, sql: str) -> Metric:
@@ -66,6 +74,16 @@ class StoreCollector(Collector):
             for row in store.query(sql).to_dicts():
                 metric.add_metric([str(store.root), *(str(row[label]) for label in labels)], float(row["value"]))
         return metric
+
+    def _waiting(self) -> Metric:
+        """The queue before the deployments that events start."""
+        waiting = GaugeMetricFamily(
+            "headrace_waiting", "tasks and accepted conversations that no run of the flow's deployment has seen", labels=["store", "flow"]
+        )
+        for store in self._stores:
+            for flow in ("tag", "train"):
+                waiting.add_metric([str(store.root), flow], count_new(flow, store.root))
+        return waiting
 
     def _spent(self) -> Iterator[Metric]:
         """Of each engine's months, from the ledgers."""
@@ -102,9 +120,9 @@ class StoreCollector(Collector):
                 for step in work.steps:
                     done.add_metric([place, step.label], step.done)
                     total.add_metric([place, step.label], step.total)
-            for name, figures in _in_training(store.root):
-                for figure, value in figures.items():
-                    stage.add_metric([place, name, figure], value)
+                for name, figures in _in_training(store.root, work.started):
+                    for figure, value in figures.items():
+                        stage.add_metric([place, name, figure], value)
             counts: dict[tuple[str, str], int] = {}
             for run in read_runs(folder, RUNS):
                 kind = (run.flow, run.outcome.partition(":")[0] or ("killed" if work is None else "working"))
@@ -114,13 +132,21 @@ class StoreCollector(Collector):
         yield from (working, done, total, stage, ended)
 
 
-def _in_training(root: Path) -> Iterator[tuple[str, dict[str, float]]]:
-    """The stages without a result, with the figures of their last step."""
+def _in_training(root: Path, since: str) -> Iterator[tuple[str, dict[str, float]]]:
+    """The stages without a result that have logged a step since then (ISO time), with the figures of the last one."""
+    begun = datetime.datetime.fromisoformat(since).timestamp()
     for path in sorted(root.glob("models/*/metrics.jsonl")):
-        if not (path.parent / "result.json").exists():
-            lines = path.read_bytes().split(b"\n")[:-1]
-            if lines:
-                yield path.parent.name, {name: float(value) for name, value in json.loads(lines[-1]).items()}
+        with contextlib.suppress(OSError):  # removed since it was listed
+            if not (path.parent / "result.json").exists() and path.stat().st_mtime >= begun:
+                yield path.parent.name, _last_figures(path)
+
+
+def _last_figures(path: Path) -> dict[str, float]:
+    """The numbers of the last line that can be read; the rest of a torn file says nothing."""
+    for line in reversed(path.read_bytes().splitlines()):
+        with contextlib.suppress(ValueError, AttributeError):
+            return {name: float(value) for name, value in json.loads(line).items() if isinstance(value, int | float)}
+    return {}
 
 
 def registry(stores: Sequence[Path]) -> CollectorRegistry:

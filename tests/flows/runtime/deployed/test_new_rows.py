@@ -29,7 +29,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
 def test_a_flow_works_again_once_enough_is_new(store: Store) -> None:
     # given a store that no run has worked on: everything is new
     assert new_rows.too_few_new("tag", store.root, 5) == ""
-    assert "5 new tasks and conversations since the last run, fewer than 6" in new_rows.too_few_new("tag", store.root, 6)
+    assert "5 new tasks and accepted conversations since the last run, fewer than 6" in new_rows.too_few_new("tag", store.root, 6)
     # when a run has worked on it, then nothing is new, for this flow alone
     new_rows.note_seen("tag", store.root)
     assert "nothing to do: 0 new" in new_rows.too_few_new("tag", store.root, 1)
@@ -48,6 +48,27 @@ def test_what_was_withdrawn_takes_nothing_from_what_is_new(store: Store) -> None
     store.commit([write(store, "withdrawn", {"withdrawal_id": "w", "kind": "task", "id": f"task-{1_000 + n}"}, n=9) for n in range(1)])
     commit(store, 2, 3)
     assert "3 new" in new_rows.too_few_new("tag", store.root, 4)
+
+
+def test_conversations_that_were_not_accepted_are_not_new(store: Store) -> None:
+    """Given five tasks, two accepted conversations and three rejected ones, then seven are new."""
+    given = [{"trajectory_id": f"trajectory-{n}", "accepted": n < 2} for n in range(5)]
+    store.commit([write(store, "trajectories", *given, n=2)])
+    assert "7 new" in new_rows.too_few_new("train", store.root, 8)
+
+
+def test_rounds_are_told_once(store: Store) -> None:
+    """Given a round with two accepted and one rejected proposal, then it is new until it is noted, and so is the run's next round."""
+    assert new_rows.new_rounds(store.root) is None
+    for number, told in enumerate([(3, 2, {"facts": 1}, 2), (6, 4, {"facts": 2}, 2)]):
+        reasons = [None, None, "facts"]
+        rows = [{"run": "synthesis-1", "round": number, "position": at, "reason": reason} for at, reason in enumerate(reasons)]
+        store.commit([write(store, "decisions", *rows, n=10 + number)])
+        new = new_rows.new_rounds(store.root)
+        assert new is not None and new.run == "synthesis-1"
+        assert (new.proposals, new.accepted, new.rejected, new.newly_accepted) == told
+        new_rows.note_seen("synthesize", store.root)
+        assert new_rows.new_rounds(store.root) is None
 
 
 def test_a_run_by_hand_notes_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

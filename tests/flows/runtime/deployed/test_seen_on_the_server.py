@@ -1,27 +1,24 @@
-"""What a user of Prefect's UI sees of our runs: the message of a state, live progress, automations, and which failures are tried again."""
+"""What a user of Prefect's UI sees of our runs: the message of a state, live progress, and automations."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
-from prefect.states import Failed
 
 from flows.config import Config
 from flows.runtime import events
 from flows.runtime.artifacts import completed
-from flows.runtime.deployed import progress_artifact, retries
+from flows.runtime.deployed import progress_artifact
 from flows.runtime.deployed.automations import create_automations
 from flows.runtime.progress import report
 from storage.errors import BadInput
-from synth.engines.base import EngineFailure
 
 PROGRESS = ArtifactFilter(key=ArtifactFilterKey(any_=["headrace-progress-working"]))
 ROOT = Path(__file__).parents[4]
@@ -93,13 +90,3 @@ def test_events_for_the_operator(result: Mapping[str, Any], expected: list[str],
     events.emit_alarms(Config(), {"notes": [], "rejected": {}, "alarms": [], "proposals": 10, "is_spent": False, **result})
     assert emitted == expected
     assert set(emitted) <= set(AUTOMATIONS.read_text().replace("[", " ").replace("]", " ").split())
-
-
-def test_only_runs_of_deployments_try_again_and_only_what_is_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    def tried_again(error: Exception) -> bool:
-        return retries.is_transient(SimpleNamespace(), SimpleNamespace(), Failed(data=error))
-
-    assert not tried_again(EngineFailure("no answer"))
-    monkeypatch.setattr(retries, "is_in_a_deployment", lambda: True)
-    assert tried_again(EngineFailure("no answer")) and tried_again(ConnectionRefusedError())
-    assert not tried_again(BadInput("no such file")) and not tried_again(ValueError())

@@ -69,16 +69,18 @@ def test_a_scrape_reads_anew(store):
 
 
 def test_what_works_and_what_was_paid_is_told(store):
-    """Given a flow at work, a stage in training, and a paid call, then each has its figure."""
-    stage = store.root / "models/stage-new"
-    stage.mkdir(parents=True)
-    (stage / "metrics.jsonl").write_text('{"step": 1, "loss": 2.5}\n{"step": 2, "loss": 1.5}\n{"step": 3, "lo')
+    """Given a flow at work, a stage in training, one that was left before, and a paid call, then each has its figure but the left one."""
+    for name in ("stage-left", "stage-new"):
+        (store.root / "models" / name).mkdir(parents=True)
+        (store.root / "models" / name / "metrics.jsonl").write_text('{"step": 1, "loss": 2.5}\n{"step": 2, "loss": 1.5}\n{"step": 3, "lo')
+    os.utime(store.root / "models/stage-left/metrics.jsonl", (1e9, 1e9))
     book = Ledger(store.root)
     reserved = book.reserve("openai:m", 100, 20, (1.0, 2.0))
     assert reserved is not None
     book.settle(reserved, 60, 10)
     book.close()
     with hold_store("train", store.root), note_work("train", notes_folder(store.root)):
+        (store.root / "models/stage-new/metrics.jsonl").touch()
         text, end = "", time.monotonic() + 30
         while not samples(text, "step_done") and time.monotonic() < end:  # the note is written twice a second
             report("stage sft1", 2, 9)
@@ -88,6 +90,31 @@ def test_what_works_and_what_was_paid_is_told(store):
     assert samples(text, "stage") == {("step", "stage-new"): 2, ("loss", "stage-new"): 1.5}
     assert sorted(samples(text, "tokens").values()) == [10, 60]
     assert sum(samples(as_text([store.root]), "runs").values()) == 1
+
+
+def test_a_damaged_line_of_a_stage_leaves_the_other_figures(store):
+    """Given last lines that are torn or hold no numbers, then there is no figure for a null, and else that of the line before."""
+    path, first = store.root / "models/stage-new/metrics.jsonl", {("step", "stage-new"): 1, ("loss", "stage-new"): 2.5}
+    path.parent.mkdir(parents=True)
+    cases = {'{"step": 2, "loss": null}\n': {("step", "stage-new"): 2}}
+    cases |= dict.fromkeys(['{"step": 2, "los\n', "null\n", "[1]\n", ""], first)
+    with hold_store("train", store.root), note_work("train", notes_folder(store.root)):
+        for last, figures in cases.items():
+            path.write_text('{"step": 1, "loss": 2.5}\n' + last)
+            assert samples(as_text([store.root]), "stage") == figures, last
+
+
+def test_failures_have_their_kind_and_what_waits_for_a_flow_its_number(store):
+    """Given three rejected proposals, two of them for one check, and a store that no deployment has worked on, then all of it waits."""
+    reasons = ("turn_1.goal_0.facts", "goal_1.facts", "misfit", None)
+    rows = [{"run": "new", "round": 0, "position": at, "reason": reason} for at, reason in enumerate(reasons)]
+    before = samples(as_text([store.root]), "rejections")
+    store.commit([write(store, "decisions", *rows, n=98)])
+    text = as_text([store.root])
+    new = {kind: value - before.get(kind, 0) for kind, value in samples(text, "rejections").items()}
+    assert {kind: value for kind, value in new.items() if value} == {("facts",): 2, ("misfit",): 1}
+    accepted = store.query("SELECT (SELECT count(*) FROM tasks) + (SELECT count(*) FROM trajectories WHERE accepted)").item()
+    assert samples(text, "waiting") == {("tag",): accepted, ("train",): accepted}
 
 
 class Collector(HTTPServer):
