@@ -48,10 +48,11 @@ class RayExecutor:
 def ray_executor(address: str) -> Iterator[RayExecutor]:
     """Open an executor on a Ray cluster.
 
-    address: `host:port` of the cluster's head, `auto`, or `ray://host:port`; `local` starts a cluster on this machine for this call.
+    address: `host:port` of the cluster's head, or `auto`, on a node of the cluster: Ray gives a driver the raylet of its own host.
+        `local` starts a cluster on this machine for this call.
 
     Raises:
-        BadInput: Ray is not installed, or no cluster answers at the address.
+        BadInput: Ray is not installed, no cluster answers at the address, or this machine is no node of it.
     """
     try:
         import ray
@@ -66,7 +67,8 @@ def ray_executor(address: str) -> Iterator[RayExecutor]:
         ray.init(**connection, log_to_driver=False, configure_logging=False, runtime_env={"env_vars": dict(_ENVIRONMENT)})
     except (ConnectionError, ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise BadInput(f"no Ray cluster at {address} ({reason}); start one with `ray start --head`, or use `--ray local`") from error
+        advice = "call it on a node of the cluster, start one with `ray start --head`, or use `--ray local`"
+        raise BadInput(f"no Ray cluster at {address} ({reason}); {advice}") from error
     try:
         yield RayExecutor()
     finally:
