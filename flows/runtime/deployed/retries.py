@@ -43,4 +43,4 @@ RETRIES = Outside(
     retry_condition_fn=is_transient,
     timeout_seconds=LONGEST_S,
 )
-"""Three retries after 30, 60 and 120 seconds, and no attempt longer than two days."""
+"""Three retries after about 30, 60 and 120 seconds, each at most half as long again, and no attempt longer than two days."""
