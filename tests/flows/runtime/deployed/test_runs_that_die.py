@@ -172,10 +172,11 @@ def test_a_run_whose_worker_and_server_are_killed_is_crashed_and_the_next_one_wo
     assert cancel_s(client, following, following_child) < 30
     # and so do those of a run that hears the signal, and of one that does not, with a model server and a sandboxed program of theirs
     far = write_model_server(folder)
+    programs = 2 if Bubblewrap().missing() else 3  # what watches the model server, the server, the sandboxed program
     for mark, is_stuck in (("far", False), ("stuck", True)):
         run = start(client, folder, mark, stuck=is_stuck, far=far)
         child = child_of(folder, mark)
-        assert eventually(lambda: len(naming(far)) >= PROGRAMS), naming(far)
+        assert eventually(lambda: len(naming(far)) >= programs), naming(far)
         begun = time.monotonic()
         assert cancel_s(client, run, child) < 30
         assert eventually(lambda: not naming(far), 30) and time.monotonic() - begun < 30, naming(far)
@@ -249,10 +250,6 @@ def child_of(folder: Path, mark: str) -> int:
     note = folder / f"{mark}.child"
     assert eventually(lambda: note.exists() and note.read_text() != "", 150), (folder / ".prefect" / "keeper.log").read_text()[-3000:]
     return int(note.read_text())
-
-
-PROGRAMS = 2 if Bubblewrap().missing() else 3
-"""Of a run's: what watches the model server, the server, the sandboxed program where there is a sandbox."""
 
 
 def write_model_server(folder: Path) -> str:
