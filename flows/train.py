@@ -12,7 +12,7 @@ from prefect.cache_policies import NO_CACHE
 from flows import validation
 from flows.config import Config, recall, remember
 from flows.runtime import events
-from flows.runtime.artifacts import completed, publish_report, publish_table
+from flows.runtime.artifacts import completed, publish_curves, publish_report, publish_table
 from flows.runtime.deployed.new_rows import note_seen, too_few_new
 from flows.runtime.deployed.retries import retried
 from flows.runtime.progress import report
@@ -41,6 +41,7 @@ def train(config: Config = Config(), least_new: int = 0) -> dict[str, Any]:  # n
         result = cascade.run_cascade(Store(config.store), config.train, run=run_as_task, progress=report)
         for table in (certainty, ladder, forgetting, facets):
             publish_table(table(Store(config.store)))
+        publish_curves(Store(config.store))
         publish_report(config)
         if result.promoted in result.policies:
             events.emit(events.POLICY_PROMOTED, config, policy=result.promoted.id)

@@ -1,8 +1,8 @@
 """Checkpoints of a stage: a killed stage resumes from the last one and ends with the same result.
 
 One idea: a checkpoint is complete or absent. The trainer writes its state (weights, optimiser, learning rate, random state, log) into a
-draft folder. This module adds our state (running tags, order of rows) and the hash of spec and code, and renames the draft. Only the last
-checkpoint is kept. A checkpoint of another spec or other code is removed.
+draft folder. This module adds our state (running tags, order of rows), the hash of spec and code and those of the files, and renames the
+draft. Only the last checkpoint is kept. A checkpoint of another spec or other code, or with a damaged file, is removed.
 
 What it does not do: choose the interval (`checkpoint_steps`), or remove the folder of a finished stage (`train/run.py` does). With several
 processes, one process completes and removes checkpoints after all have written.
@@ -10,9 +10,11 @@ processes, one process completes and removes checkpoints after all have written.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -55,6 +57,9 @@ class Checkpoints(TrainerCallback):
         whole = sorted(self._folder.glob(f"{_WHOLE}*"))
         state = _read_stage_state(whole[-1]) if whole else {}
         latest = whole[-1] if state.get("made_by") == self._made_by else None
+        if latest is not None and (damaged := _damaged(latest, state.get("files", {}))):
+            print(f"{latest / damaged} is damaged: the stage starts again from its input policy", file=sys.stderr)
+            latest = None
         wait_for_all()
         self._remove_all_but(latest)
         wait_for_all()
@@ -72,8 +77,9 @@ class Checkpoints(TrainerCallback):
 
     def _complete(self, draft: Path, whole: Path) -> None:
         with disk_errors("saving a checkpoint", self._folder):
-            (draft / _STAGE_STATE).write_text(json.dumps({"made_by": self._made_by, "running": self._running.state()}))
             self._also(draft)
+            state = {"made_by": self._made_by, "running": self._running.state(), "files": _hashes(draft)}
+            (draft / _STAGE_STATE).write_text(json.dumps(state))
             for path in draft.rglob("*"):
                 (sync_dir if path.is_dir() else sync_file)(path)
             sync_dir(draft)
@@ -84,13 +90,29 @@ class Checkpoints(TrainerCallback):
     def _remove_all_but(self, keep: Path | None) -> None:
         for path in self._folder.glob("*") if is_main() else ():
             if path != keep:
-                shutil.rmtree(path)
+                (shutil.rmtree if path.is_dir() else Path.unlink)(path)
 
 
 def _read_stage_state(whole: Path) -> dict[str, Any]:
-    """Our state in a checkpoint; empty if the file is missing, as after an interrupted removal."""
+    """Our state in a checkpoint; empty if the file is missing, as after an interrupted removal, or damaged."""
     try:
-        state: dict[str, Any] = json.loads((whole / _STAGE_STATE).read_text())
-    except FileNotFoundError:
+        return dict(json.loads((whole / _STAGE_STATE).read_text()))
+    except (OSError, ValueError, TypeError):
         return {}
-    return state
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    """SHA-256 of every file under a folder but our own state; relative path -> hex digits."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / _STAGE_STATE)
+    return {str(path.relative_to(folder)): _hash(path) for path in files}
+
+
+def _hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _damaged(whole: Path, hashes: Mapping[str, str]) -> str:
+    """The first file of a checkpoint that is missing, cut or altered; empty if there is none."""
+    found = _hashes(whole)
+    return next((name for name, digest in hashes.items() if found.get(name) != digest), "")

@@ -1,4 +1,5 @@
-"""Damage to a finished store, its models, its notes and the server's folder; then the same command, a repair, and the command again.
+"""Damage to a finished store, its models, its notes and the server's folder, and to the checkpoint of a stage that was killed; then the
+same command, a repair, and the command again.
 
 damage_kinds: how many. damage_unexpected: kinds of which a call ended with a traceback, an `unexpected` error, or not at all.
 damage_healed_equal_hash: kinds after which the store has the content hash of the undisturbed run and `store check` finds nothing.
@@ -10,9 +11,11 @@ import random
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from benchmarks.harness import Deadline, Figures
+from benchmarks.operations.kills.processes import left_in
 from benchmarks.operations.whole_runs import Ended, Pieces, copy_of, headrace, run, undisturbed
 from storage.errors import HeadraceError
 from storage.health.damage import check
@@ -52,6 +55,11 @@ def put(text: str) -> Harm:
         path.write_text(text)
 
     return write
+
+
+def empty(path: Path) -> None:
+    remove(path)
+    path.mkdir()
 
 
 def as_folder(path: Path) -> None:
@@ -102,14 +110,45 @@ def kinds() -> dict[str, tuple[Callable[[Path], Path], Harm]]:
     return found
 
 
+_CHECKPOINT = "store/models/*/checkpoints/step-*"
+
+
+def kinds_of_checkpoints() -> dict[str, tuple[Callable[[Path], Path], Harm]]:
+    """As `kinds`, in the folder of `killed_in_a_stage`."""
+    return {
+        "a checkpoint: cut": (first(f"{_CHECKPOINT}/optimizer.pt"), cut),
+        "a checkpoint: flip": (first(f"{_CHECKPOINT}/model.safetensors"), flip),
+        "a checkpoint: empty": (first(_CHECKPOINT), empty),
+    }
+
+
+@cache
+def killed_in_a_stage(whole: Path) -> Path:
+    """A copy of a run's folder where the last stage of the training, RL, was lost, begun again, and killed after its first checkpoint.
+
+    Raises:
+        RuntimeError: the stage ended, or failed, before it was killed.
+    """
+    folder = copy_of(whole, "killed")
+    store = folder / "store"
+    (last,) = Store(store).query("SELECT path FROM policies JOIN stages USING (stage_id) WHERE name = 'rl'")["path"]
+    remove(store / last / "model.safetensors")
+    headrace("store", "repair", "--store", str(store), folder=folder)
+    ended = run(folder, kill_when=lambda: any(folder.glob(f"{_CHECKPOINT}/stage.json")))
+    if ended.code != -1 or left_in(folder) or not any(folder.glob(_CHECKPOINT)):
+        raise RuntimeError(f"the stage was not killed after a checkpoint: {ended.last_line}")
+    return folder
+
+
 def measure(deadline: Deadline) -> Figures:
     whole, expected = undisturbed()
     pieces = Pieces("damage")
-    for name, (where, harm) in kinds().items():
+    of_checkpoints = kinds_of_checkpoints()
+    for name, (where, harm) in (kinds() | of_checkpoints).items():
         if name in pieces.kept:
             continue
         deadline.allows(MINUTES)
-        folder = copy_of(whole, "damaged")
+        folder = copy_of(killed_in_a_stage(whole) if name in of_checkpoints else whole, "damaged")
         harm(where(folder))
         calls = list(_cure(folder))
         is_healed = _is_whole(folder / "store", expected)

@@ -1,7 +1,7 @@
 """Whether docker/worker.Dockerfile builds, on a Docker engine of our own with Debian's minimal system as base, and what is in it works.
 
 Without PyTorch and Ray (EXTRAS=s3), which are gigabytes. The base has the certificates of this machine, so that the package index is
-reached as from here. Needs root on Debian or Ubuntu, as the sandbox's tests do.
+reached as from here. Needs root on Debian or Ubuntu, as the sandbox's tests do, the package index, and minutes: called by hand.
 """
 
 from __future__ import annotations

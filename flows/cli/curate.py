@@ -86,7 +86,7 @@ RayAddress = Annotated[
     typer.Option(
         "--ray",
         metavar="ADDRESS",
-        help="Ray cluster to run on: host:port of its head, `auto`, or `local`. All nodes must see the store and the files.",
+        help="Ray cluster of which this machine is a node: host:port of its head, `auto`, or `local`. All nodes must see store and files.",
     ),
 ]
 

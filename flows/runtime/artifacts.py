@@ -1,4 +1,4 @@
-"""Artifacts of a flow in Prefect's UI: the tables of the run, and the report of the store with a link to it.
+"""Artifacts of a flow in Prefect's UI: the tables of the run, its learning curves, and the report of the store with a link to it.
 
 Fixed keys give each artifact a history.
 """
@@ -13,6 +13,7 @@ from prefect.cache_policies import NO_CACHE
 from flows.config import Config
 from flows.runtime.events import is_inside_a_flow
 from flows.summaries.summary_tables import Table
+from storage.report.learning_curves import text_curves
 from storage.report.page import write_report
 from storage.store import Store
 
@@ -30,6 +31,14 @@ def publish_table(table: Table) -> None:
 
     if table.rows:
         create_table_artifact(table=table.rows, key=f"headrace-{table.key}", description=table.title)
+
+
+def publish_curves(store: Store) -> None:
+    """Publish the learning curves of the last training, as text: Prefect's UI shows an image only with its whole address below it."""
+    from prefect.artifacts import create_markdown_artifact
+
+    if drawn := text_curves(store):
+        create_markdown_artifact(f"```text\n{drawn}\n```", key="headrace-learning", description="Learning curves, step by step")
 
 
 def publish_report(config: Config) -> None:

@@ -49,10 +49,11 @@ class RayExecutor:
 def ray_executor(address: str) -> Iterator[RayExecutor]:
     """Open an executor on a Ray cluster.
 
-    address: `host:port` of the cluster's head, `auto`, or `ray://host:port`; `local` starts a cluster on this machine for this call.
+    address: `host:port` of the cluster's head, or `auto`, on a node of the cluster: Ray gives a driver the raylet of its own host.
+        `local` starts a cluster on this machine for this call.
 
     Raises:
-        BadInput: Ray is not installed, or the address is none. OutOfReach: no cluster answers there.
+        BadInput: Ray is not installed, or the address is none. OutOfReach: no cluster answers there, or this machine is no node of it.
     """
     try:
         import ray
@@ -69,7 +70,8 @@ def ray_executor(address: str) -> Iterator[RayExecutor]:
     except (ConnectionError, ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         kind = BadInput if isinstance(error, ValueError) else OutOfReach
-        raise kind(f"no Ray cluster at {address} ({reason}); start one with `ray start --head`, or use `--ray local`") from error
+        advice = "call it on a node of the cluster, start one with `ray start --head`, or use `--ray local`"
+        raise kind(f"no Ray cluster at {address} ({reason}); {advice}") from error
     try:
         yield RayExecutor()
     finally:

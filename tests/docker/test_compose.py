@@ -15,7 +15,7 @@ import yaml
 
 from flows.cli.main import app
 from flows.runtime.daemon import POOL
-from flows.runtime.server import DEPLOYMENTS
+from flows.runtime.server import BATCHED, DEPLOYMENTS
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text())
@@ -68,9 +68,10 @@ def test_every_service_restarts_is_watched_and_listens_on_loopback_alone(name: s
         assert how == {"condition": "service_healthy"} and "healthcheck" in SERVICES[other]
 
 
-def test_slots_of_deployments_outlive_a_killed_server_as_those_of_headrace_up() -> None:
+def test_the_server_has_the_settings_of_that_of_headrace_up() -> None:
+    """So slots of deployments outlive a killed server, and task runs are written in batches."""
     server = SERVICES["prefect"]
-    assert DEPLOYMENTS.items() <= server["environment"].items()
+    assert (BATCHED | DEPLOYMENTS).items() <= server["environment"].items()
     assert f"prefect:{server['environment']['PREFECT_HOME']}" in server["volumes"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,50 @@ def test_a_checkpoint_whose_removal_was_killed_is_none(undisturbed, make_spec, t
     (tmp_path / CHECKPOINTS / "step-000000002" / "stage.json").unlink()
     assert drawn(spec, monkeypatch) == list(range(RL.max_steps))
     assert left(tmp_path) == undisturbed[False]
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def flip(path: Path) -> None:
+    """Inverts 64 bytes in the middle, which no loader notices."""
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 64] = bytes(255 - byte for byte in content[middle : middle + 64])
+    path.write_bytes(content)
+
+
+def empty(path: Path) -> None:
+    shutil.rmtree(path)
+    path.mkdir()
+
+
+def as_file(path: Path) -> None:
+    shutil.rmtree(path)
+    path.touch()
+
+
+DAMAGE = [
+    ("optimizer.pt", cut),
+    ("model.safetensors", flip),
+    ("optimizer.pt", Path.unlink),
+    ("stage.json", cut),
+    (".", empty),
+    (".", as_file),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "harm"), DAMAGE, ids=[f"{name} {harm.__name__}" for name, harm in DAMAGE])
+def test_a_damaged_checkpoint_is_none(undisturbed, make_spec, tmp_path, monkeypatch, capfd, name, harm):
+    """Given a checkpoint that is cut, altered or gone, then its stage begins at the beginning and ends as an undisturbed one."""
+    spec = make_spec(tmp_path)
+    killed_at_step(spec, 3)
+    harm(tmp_path / CHECKPOINTS / "step-000000002" / name)
+    assert drawn(spec, monkeypatch) == list(range(RL.max_steps))
+    assert left(tmp_path) == undisturbed[False]
+    assert ("is damaged: the stage starts again" in capfd.readouterr().err) == (name not in ("stage.json", "."))
 
 
 KILL = {

@@ -21,7 +21,7 @@ Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
 DELAYS_S = (30.0, 60.0, 120.0)
-"""Before the second try, the third and the fourth; a task's are longer or shorter by half at most, by chance."""
+"""Before the second try, the third and the fourth; a task's are by chance, and at most half as long again."""
 LONGEST_S = 48 * 3600.0
 """Of one try of a task."""
 _JITTER = 0.5

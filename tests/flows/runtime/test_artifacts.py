@@ -12,6 +12,7 @@ from prefect.context import FlowRunContext
 from flows.config import Config
 from flows.runtime import artifacts
 from flows.runtime.events import is_inside_a_flow
+from storage.store import Store
 
 
 @pytest.mark.parametrize("inside", [True, False])
@@ -26,6 +27,15 @@ def test_a_flow_that_another_flow_called_writes_no_report(inside: bool, tmp_path
         assert is_inside_a_flow() == inside
         artifacts.publish_report(config)
     assert written == ([] if inside else [tmp_path / "report.html"])
+
+
+def test_learning_curves_are_an_artifact_with_a_fixed_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    created: list[tuple[str, str]] = []
+    monkeypatch.setattr("prefect.artifacts.create_markdown_artifact", lambda markdown, key, description: created.append((key, markdown)))
+    for drawn in ("", "sft1 █▁"):  # of a store without a training, none
+        monkeypatch.setattr(artifacts, "text_curves", lambda _, drawn=drawn: drawn)
+        artifacts.publish_curves(Store(tmp_path / "store"))
+    assert created == [("headrace-learning", "```text\nsft1 █▁\n```")]
 
 
 def test_outside_of_any_flow_there_is_no_outer_one() -> None:

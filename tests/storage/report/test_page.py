@@ -13,7 +13,7 @@ import pytest
 from storage.report import sections
 from storage.report.charts import learning_chart
 from storage.report.controller_section import evolution
-from storage.report.learning_curves import curves
+from storage.report.learning_curves import curves, text_curves
 from storage.report.page import write_report
 from storage.report.sections import chat
 from storage.store import Store
@@ -284,6 +284,18 @@ def test_learning_curves_are_those_of_the_files_beside_the_models(build, tmp_pat
     for spoilt in ('{"step": 1, "reward": 1.0}\n', '{"step": 1, "loss": "x"}\n', '{"step": 1, "lo', ""):
         file.write_text(spoilt)
         assert found() == []
+    assert text_curves(store) == ""
+
+
+def test_learning_curves_as_text_are_bars_from_the_least_to_the_greatest_value(build, tmp_path):
+    store = build(tmp_path / "store").store
+    file = store.root / "models" / "metrics.jsonl"
+    file.parent.mkdir()
+    file.write_text("".join(json.dumps({"step": step, "loss": 8.0 - step}) + "\n" for step in range(8)))
+    first = text_curves(store).splitlines()[0]
+    assert first.split() == ["sft1", "(8", "steps)", "loss", "8.000", "█▇▆▅▄▃▂▁", "1.000"]
+    file.write_text("".join(json.dumps({"step": step, "loss": 1.0}) + "\n" for step in range(480)))
+    assert text_curves(store).splitlines()[1].count("▁") == 48, "of an even curve, with ten steps a bar"
 
 
 def test_of_many_steps_evenly_chosen_ones_are_drawn():

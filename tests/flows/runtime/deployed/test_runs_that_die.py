@@ -10,13 +10,15 @@ import subprocess
 import sys
 import time
 import urllib.request
+import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from synth.sandbox import Bubblewrap
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -26,19 +28,46 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 FLOW = '''
-import hashlib, subprocess, sys
+import hashlib, subprocess, sys, threading
+from contextlib import ExitStack
 from pathlib import Path
 from prefect import flow
 
 @flow
-def slow(mark: str = "", stuck: bool = False, folder: str = ""):
-    """Starts a child process, and works until it is ended; stuck: in C code that looks at no signal."""
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    Path(folder, f"{mark}.child").write_text(str(child.pid))
-    if stuck:
-        hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)
-    child.wait()
+def slow(mark: str = "", stuck: bool = False, folder: str = "", far: str = ""):
+    """Starts a child process, and works until it is ended; stuck: in C code that looks at no signal.
+
+    far: a word in the command lines of a model server and a sandboxed program that it starts too, each in a session of its own.
+    """
+    with ExitStack() as started:
+        if far:
+            start_far(started, Path(folder), far)
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        Path(folder, f"{mark}.child").write_text(str(child.pid))
+        if stuck:
+            hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)
+        child.wait()
+
+def start_far(started: ExitStack, folder: Path, far: str) -> None:
+    from synth.engines.vllm import VLLMConfig, serving
+    from synth.sandbox import Bubblewrap, Limits, Sandbox
+
+    started.enter_context(serving(VLLMConfig(model=far, environment=folder / "environment"), folder / "vllm.log"))
+    if not Bubblewrap().missing():
+        sandbox = started.enter_context(Sandbox(Bubblewrap(), Limits(wall_s=600)))
+        threading.Thread(target=sandbox.run, args=(["sh", "-c", f"sleep 600; : {far}"],), daemon=True).start()
 '''
+MODEL_SERVER = """#!{python}
+import http.server, sys
+
+class Healthy(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Healthy).serve_forever()
+"""
+"""Stands in for the Python of vLLM's environment: a server that is healthy at once."""
 DEPLOYMENTS = """
 name: slow
 pull: [{prefect.deployments.steps.set_working_directory: {directory: "{{ $PWD }}"}}]
@@ -139,10 +168,18 @@ def test_a_run_whose_worker_and_server_are_killed_is_crashed_and_the_next_one_wo
     assert eventually(lambda: name_of(client, dead) == "Crashed", 120), name_of(client, dead)
     assert eventually(lambda: not is_alive(dead_child))
     following_child = child_of(folder, "following")
-    # and when that one is cancelled, its processes end, and so do those of a run that computes in C code, which hears no signal
+    # and when that one is cancelled, its processes end
     assert cancel_s(client, following, following_child) < 30
-    stuck = start(client, folder, "stuck", stuck=True)
-    assert cancel_s(client, stuck, child_of(folder, "stuck")) < 30
+    # and so do those of a run that hears the signal, and of one that does not, with a model server and a sandboxed program of theirs
+    far = write_model_server(folder)
+    programs = 2 if Bubblewrap().missing() else 3  # what watches the model server, the server, the sandboxed program
+    for mark, is_stuck in (("far", False), ("stuck", True)):
+        run = start(client, folder, mark, stuck=is_stuck, far=far)
+        child = child_of(folder, mark)
+        assert eventually(lambda: len(naming(far)) >= programs), naming(far)
+        begun = time.monotonic()
+        assert cancel_s(client, run, child) < 30
+        assert eventually(lambda: not naming(far), 30) and time.monotonic() - begun < 30, naming(far)
 
 
 @pytest.mark.server
@@ -213,6 +250,24 @@ def child_of(folder: Path, mark: str) -> int:
     note = folder / f"{mark}.child"
     assert eventually(lambda: note.exists() and note.read_text() != "", 150), (folder / ".prefect" / "keeper.log").read_text()[-3000:]
     return int(note.read_text())
+
+
+def write_model_server(folder: Path) -> str:
+    """Write the environment of a model server into the folder; returns a word for command lines."""
+    python = folder / "environment" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(MODEL_SERVER.format(python=sys.executable))
+    python.chmod(0o755)
+    return f"far-{uuid.uuid4().hex}"
+
+
+def naming(word: str) -> list[str]:
+    """Command lines that have the word, of processes that live."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return [line for line in found if word in line]
 
 
 def name_of(client: SyncPrefectClient, run: FlowRun) -> str | None:
