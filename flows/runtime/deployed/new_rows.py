@@ -55,7 +55,7 @@ def count_new(flow: str, store: Path) -> int:
     """Number of tasks and accepted conversations that were committed since the flow last noted what it has seen."""
     opened, seen = Store(store), _read(store).get(flow, 0)
     tasks, conversations = (opened.query(_NEW, [table, seen]) for table in ("tasks", "trajectories"))
-    accepted = (read_part(opened.root, path, ["accepted"])["accepted"].sum() for path in conversations["path"])
+    accepted = (int(read_part(opened.root, path, ["accepted"])["accepted"].sum()) for path in conversations["path"])
     return int(tasks["rows"].sum()) + sum(accepted)
 
 
