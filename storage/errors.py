@@ -15,3 +15,7 @@ class HeadraceError(Exception):
 
 class BadInput(HeadraceError):
     """The input cannot be used; nothing was written. The message names the file, row or key, and what to do. Exit code 2."""
+
+
+class OtherVersion(BadInput):
+    """The store is whole, but has another schema version than this Headrace."""
