@@ -19,7 +19,7 @@ from pathlib import Path
 import duckdb
 import polars as pl
 
-from storage.errors import BadInput, HeadraceError
+from storage.errors import BadInput, HeadraceError, OtherVersion
 from storage.files import is_disk_full
 from storage.parts import Part
 from storage.tables import FILE_LENGTH, TABLES, columns_sql, create_sql, hiding, schema_version
@@ -53,19 +53,36 @@ def open_for_writing(path: Path, root: Path) -> duckdb.DuckDBPyConnection:
 
 
 def open_for_reading(path: Path, root: Path) -> duckdb.DuckDBPyConnection:
+    """As `open_any_version`, with the tables of this version. Raises OtherVersion: the catalogue has another schema version."""
+    connection = open_any_version(path, root)
+    try:
+        is_empty(connection, root)
+        for table in _absent_late_tables(connection):
+            connection.execute(f"CREATE TEMP TABLE {columns_sql(table)}")
+    except duckdb.Error as error:
+        connection.close()
+        raise unreadable(path, error) from error
+    except BadInput:
+        connection.close()
+        raise
+    return connection
+
+
+def open_any_version(path: Path, root: Path) -> duckdb.DuckDBPyConnection:
     """The database file, attached read-only to one in memory: DuckDB would otherwise hand out a replaced file that is still open.
 
     Raises:
-        BadInput: it is no catalogue of a store, or one of another schema version.
+        BadInput: it is no catalogue of a store.
     """
     connection = connect(":memory:", root)
     try:
         connection.execute(f"ATTACH '{quote(path)}' AS store (READ_ONLY)")
         connection.execute("USE store")
-        if is_empty(connection, root):
+        if not versions(connection):
             raise _foreign(root)
-        for table in _absent_late_tables(connection):
-            connection.execute(f"CREATE TEMP TABLE {columns_sql(table)}")
+    except duckdb.CatalogException:
+        connection.close()
+        raise _foreign(root) from None
     except duckdb.Error as error:
         connection.close()
         raise unreadable(path, error) from error
@@ -79,7 +96,7 @@ def is_empty(connection: duckdb.DuckDBPyConnection, root: Path) -> bool:
     """Whether the database in use has no table yet.
 
     Raises:
-        BadInput: it has tables, but not those of a store, or of a store of another schema version.
+        BadInput: it has tables, but not those of a store. OtherVersion: its store has another schema version.
     """
     try:
         version = versions(connection)[-1]
@@ -88,7 +105,7 @@ def is_empty(connection: duckdb.DuckDBPyConnection, root: Path) -> bool:
             raise _foreign(root) from None
         return True
     if version != schema_version():
-        raise BadInput(
+        raise OtherVersion(
             f"the store {root} has schema version {version}, this Headrace has {schema_version()}; "
             f"`headrace store upgrade --store {root}` says what that changes"
         )

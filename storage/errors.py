@@ -19,3 +19,7 @@ class OutOfReach(HeadraceError):
 
 class BadInput(HeadraceError):
     """The input cannot be used; nothing was written. The message names the file, row or key, and what to do. Exit code 2."""
+
+
+class OtherVersion(BadInput):
+    """The store is whole, but has another schema version than this Headrace."""

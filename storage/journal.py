@@ -15,26 +15,31 @@ import json
 import os
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
+from storage.errors import HeadraceError
 from storage.files import disk_errors, replace_atomically, sweep, sync_dir
 from storage.outside.known_secrets import mask_values
 from storage.records import JSON
 
 SYNC_INTERVAL_S = 0.1
+_ANSWERS = "answers.jsonl"
 
 
 class Journal:
     """Append-only key-value log in one file; safe to use from several threads and processes.
 
     The first value of a key wins, because a reader may have used it already.
+
+    is_value: whether a value has the shape of this journal's; a line with another counts as unreadable. None: any JSON value has it.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, is_value: Callable[[JSON], bool] | None = None) -> None:
         self.path = path
+        self._is_value = is_value
         self._mutex = threading.Lock()
         self._descriptor: int | None = None
         self._synced_at = 0.0
@@ -68,7 +73,7 @@ class Journal:
                 self._timer.start()
 
     def entries(self) -> dict[str, JSON]:
-        """All whole entries, in the order in which they were first appended."""
+        """All whole entries, in the order in which they were first appended. Raises HeadraceError: the journal is a folder."""
         entries: dict[str, JSON] = {}
         for key, value in self._whole():
             entries.setdefault(key, value)
@@ -79,10 +84,11 @@ class Journal:
         return sum(1 for _ in self._whole())
 
     def _whole(self) -> Iterator[tuple[str, JSON]]:
+        self._refuse_folder()
         if self.path.exists():
             with self.path.open("rb") as file:
                 for line in file:
-                    if line.endswith(b"\n") and (entry := _parse(line)) is not None:
+                    if line.endswith(b"\n") and (entry := self._parse(line)) is not None:
                         yield entry
 
     def discard(self, keys: Collection[str]) -> None:
@@ -94,7 +100,9 @@ class Journal:
         if self.path.exists():
             with self._mutex, disk_errors(f"discarding entries of {self.path.name}", self.path.parent):
                 with self._lock():
-                    lines = [line for line in self.path.read_bytes().splitlines(True) if (entry := _parse(line)) and entry[0] not in keys]
+                    lines = [
+                        line for line in self.path.read_bytes().splitlines(True) if (entry := self._parse(line)) and entry[0] not in keys
+                    ]
                     if lines:
                         replace_atomically(self.path, lambda temporary: temporary.write_bytes(b"".join(lines)))
                     else:
@@ -127,8 +135,17 @@ class Journal:
         finally:
             fcntl.flock(descriptor, fcntl.LOCK_UN)
 
+    def _parse(self, line: bytes) -> tuple[str, JSON] | None:
+        entry = _parse(line)
+        return entry if entry is None or self._is_value is None or self._is_value(entry[1]) else None
+
+    def _refuse_folder(self) -> None:
+        if self.path.is_dir():
+            raise HeadraceError(f"{self.path} is a folder, not a journal: `headrace store repair` sets it aside")
+
     def _open(self) -> int:
         if self._descriptor is None:
+            self._refuse_folder()
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
             sync_dir(self.path.parent)
@@ -168,6 +185,18 @@ def _line(key: str, value: JSON) -> bytes:
 def _parse(line: bytes) -> tuple[str, JSON] | None:
     try:
         entry = json.loads(line.decode("utf-8", "surrogatepass"))
-        return entry["key"], entry["value"]
+        return (entry["key"], entry["value"]) if isinstance(entry["key"], str) else None
     except (ValueError, KeyError, TypeError):
         return None
+
+
+def journal_at(path: Path) -> Journal:
+    """The journal at `path`, with the shape of values that its name tells."""
+    return Journal(path, _is_answer if path.name == _ANSWERS else None)
+
+
+def _is_answer(value: JSON) -> bool:
+    """Whether a value is what `synth/engines/cache.py` keeps of an answer."""
+    if not isinstance(value, dict):
+        return False
+    return isinstance(value.get("engine"), str) and isinstance(value.get("request"), str) and isinstance(value.get("answer"), dict)

@@ -209,6 +209,12 @@ def read_part(root: Path, path: Path | str, columns: Sequence[str] | None = None
         return pl.read_parquet(root / path, columns=None if columns is None else list(columns), glob=False)
 
 
+def columns_on_disk(root: Path, path: Path) -> set[str]:
+    """Names of the columns of a part, from its footer. Raises DamagedPart: see `read_part`."""
+    with damage_of(root, path):
+        return set(pl.read_parquet_schema(root / path))
+
+
 def check_part(root: Path, part: Part) -> None:
     """Reads a part and compares its rows with its content hash.
 

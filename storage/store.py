@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 import shutil
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -30,16 +30,18 @@ from storage.commits.commit_log import CommitLog, by_commit
 from storage.commits.funnel_invariants import check_funnel
 from storage.errors import BadInput, HeadraceError
 from storage.files import Busy, disk_errors, file_lock, replace_atomically, sweep, sync_dir
-from storage.journal import Journal
+from storage.journal import Journal, journal_at
 from storage.object_store.flow_lease import refuse_if_lost
 from storage.object_store.shared_log import SharedLog, open_log
-from storage.parts import DamagedPart, Part, check_part, find_written, part_id, read_part, rows_on_disk, write_part
+from storage.parts import DamagedPart, Part, check_part, columns_on_disk, find_written, part_id, read_part, rows_on_disk, write_part
 from storage.query_cancel import as_keyboard_interrupt, run_query
 from storage.tables import TABLES, schema_version
 
 __all__ = ["Journal", "Part", "Store", "part_id"]
 
 LOCK_WAIT_S = 120.0
+LOST_VERSION = "lost"
+"""Stands in the list of a store's schema versions for those that nothing tells any more."""
 _UNFIT = ",?\\"
 """Characters that DuckDB does not read literally in a path: list separator, start of a URL's query, folder separator of Windows."""
 
@@ -121,7 +123,7 @@ class Store:
 
     def journal(self, name: str) -> Journal:
         """The journal of this name; nothing is on disk until its first entry."""
-        return Journal(self.lake / "_journal" / f"{name}.jsonl")
+        return journal_at(self.lake / "_journal" / f"{name}.jsonl")
 
     # ---- sharing ------------------------------------------------------------------------------------------------------
 
@@ -195,30 +197,33 @@ class Store:
         self._repair_if_stale()
         return self._open_readable()
 
-    def rebuild_catalogue(self) -> None:
-        """Builds the catalogue anew from the log of commits and the parts, and replaces it and its read copy.
+    @staticmethod
+    def rebuild_catalogue(root: Path) -> None:
+        """Builds the catalogue of the store at `root` anew from the log of commits and the parts, and then replaces the one that is there,
+        damaged or of another version, with its read copy.
 
         The caller holds `catalog.lock`.
 
         Raises:
             HeadraceError: the disk is full; a part in the log has no file.
         """
-        commits = by_commit(self.log.parts())
+        log = CommitLog(root)
+        commits = by_commit(log.parts())
         for part in (part for parts in commits.values() for part in parts):
-            self._check_file(part)
-        fresh = self.root / ".tmp-catalog.rebuilt"
+            _check_file(root, part)
+        fresh = root / ".tmp-catalog.rebuilt"
         fresh.unlink(missing_ok=True)
-        with disk_errors("rebuilding the catalogue", self.root):
-            with closing(duckdb_catalog.open_for_writing(fresh, self.root)) as connection:
-                duckdb_catalog.create_tables(connection, self.log.versions())
+        with disk_errors("rebuilding the catalogue", root):
+            with closing(duckdb_catalog.open_for_writing(fresh, root)) as connection:
+                duckdb_catalog.create_tables(connection, log.versions() or _lost_versions(root, commits))
                 connection.execute("BEGIN")
                 duckdb_catalog.register_all(connection, commits)
                 connection.execute("COMMIT")
                 connection.execute("CHECKPOINT")
-            self._flag_stale()
-            self._writable.with_name("catalog.duckdb.wal").unlink(missing_ok=True)
-            fresh.replace(self._writable)
-            self._publish(duckdb_catalog.open_for_writing(self._writable, self.root))
+            _flag_stale(root)
+            (root / "catalog.duckdb.wal").unlink(missing_ok=True)
+            fresh.replace(root / "catalog.duckdb")
+            _publish_copy(root)
 
     def content_hash(self) -> str:
         """64 hex digits over everything committed: the parts' content hashes with their tables, in order.
@@ -240,7 +245,7 @@ class Store:
                 connection = duckdb_catalog.open_for_writing(self._writable, self.root)
                 try:
                     if duckdb_catalog.is_empty(connection, self.root):
-                        self._flag_stale()
+                        _flag_stale(self.root)
                         duckdb_catalog.create_tables(connection)
                     yield connection
                 except BaseException:
@@ -277,7 +282,7 @@ class Store:
         at_us = at_us or duckdb_catalog.next_commit_us(connection)
         self._register(connection, fresh, at_us)
         check_funnel(connection, self._touched_runs(fresh))
-        self._flag_stale()
+        _flag_stale(self.root)
         if shared is not None and not shared.append(fresh, at_us, duckdb_catalog.versions(connection)):
             connection.execute("ROLLBACK")
             return False
@@ -304,16 +309,10 @@ class Store:
         for part in [part for part in parts if str(part.path) in str(error)] or [part for part in parts if TABLES[part.table].is_lake]:
             check_part(self.root, part)
 
-    def _check_file(self, part: Part) -> None:
-        if not (self.root / part.path).exists():
-            raise HeadraceError(
-                f"part {part.part_id} has no file {self.root / part.path}; it was removed after it was written, write it again"
-            )
-
     def _register(self, connection: duckdb.DuckDBPyConnection, parts: Sequence[Part], at_us: int) -> None:
         by_table: dict[str, list[Part]] = {}
         for part in parts:
-            self._check_file(part)
+            _check_file(self.root, part)
             by_table.setdefault(part.table, []).append(part)
         duckdb_catalog.create_late_tables(connection, by_table)
         for table, group in by_table.items():
@@ -352,18 +351,12 @@ class Store:
         for folder in {self.root, *((self.root / part.path).parent for part in parts)}:
             sweep(folder)
 
-    def _flag_stale(self) -> None:
-        """Records durably that the catalogue will be ahead of the read copy; the next process repairs the copy after a kill."""
-        replace_atomically(self._stale_flag, lambda temporary: temporary.write_text("the catalogue is ahead of the read copy\n"))
-
     def _publish(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Closes the connection, and replaces the read copy by the catalogue if it is behind."""
         if self._stale_flag.exists() or not self._readable.exists():
             connection.execute("CHECKPOINT")
             connection.close()
-            replace_atomically(self._readable, lambda temporary: shutil.copyfile(self._writable, temporary))
-            self._stale_flag.unlink(missing_ok=True)
-            sync_dir(self.root)
+            _publish_copy(self.root)
 
     def _is_stale(self) -> bool:
         return self._writable.exists() and (self._stale_flag.exists() or not self._readable.exists())
@@ -408,6 +401,28 @@ class Store:
         connection = duckdb_catalog.connect(":memory:", self.root)
         duckdb_catalog.create_tables(connection)
         return connection
+
+
+def _flag_stale(root: Path) -> None:
+    """Records durably that the catalogue will be ahead of the read copy; the next process repairs the copy after a kill."""
+    replace_atomically(root / "catalog.stale", lambda temporary: temporary.write_text("the catalogue is ahead of the read copy\n"))
+
+
+def _publish_copy(root: Path) -> None:
+    replace_atomically(root / "catalog.read.duckdb", lambda temporary: shutil.copyfile(root / "catalog.duckdb", temporary))
+    (root / "catalog.stale").unlink(missing_ok=True)
+    sync_dir(root)
+
+
+def _check_file(root: Path, part: Part) -> None:
+    if not (root / part.path).exists():
+        raise HeadraceError(f"part {part.part_id} has no file {root / part.path}; it was removed after it was written, write it again")
+
+
+def _lost_versions(root: Path, commits: Mapping[int, Sequence[Part]]) -> list[str]:
+    """What stands for the schema versions before the present one where nothing tells them: none if all lake parts have today's columns."""
+    lake = (part for parts in commits.values() for part in parts if TABLES[part.table].is_lake)
+    return [LOST_VERSION] if any(columns_on_disk(root, part.path) != set(TABLES[part.table].columns) for part in lake) else []
 
 
 def _refuse_unfit(root: Path) -> None:

@@ -221,6 +221,9 @@ def hiding(table: str) -> dict[str, tuple[str, ...]]:
     return {column: kinds for column, kinds in _HIDING.items() if column in TABLES[table].columns}
 
 
+EARLIER_VERSIONS = ("7ddf63c6d3e7ac3c",)
+"""Schema versions of released stores that `storage/health/upgrade.py` brings to this one; any other is that of a newer Headrace."""
+
 LAST_BUILD = "(SELECT part_id FROM parts WHERE table_name = 'clusters' ORDER BY committed_at DESC, rowid DESC LIMIT 1)"
 """SQL: the part of `clusters` that was committed last. A store may hold the clusters of several tool sets."""
 

@@ -32,6 +32,7 @@ from filters.certainty.route import route
 from filters.certainty.running_tags import PURPOSE as RUNNING
 from filters.code_hash import code_hash
 from storage.errors import HeadraceError
+from storage.health.weights import refuse_pruned
 from storage.records import Task, Trajectory, content_id
 from storage.releases.release import ReleaseItem, make_release
 from storage.store import Part, Store, part_id
@@ -245,12 +246,17 @@ class Cascade:
         """The policy that a stage trains from its parent; trains only if the store does not have it.
 
         split: its name in the release. backend: name; None: that of the configuration.
+
+        Raises:
+            BadInput: the parent's model was pruned.
         """
         stage_id = self._stage_id(name, parent, release_id, split, settings)
         folder = self.store.root / "models" / stage_id
         earlier = self.store.query("SELECT policy_id FROM policies WHERE stage_id = ?", [stage_id])
         if earlier.height:
             return Policy(earlier.item(), name, folder / "model")
+        if parent is not None:
+            refuse_pruned(parent.path)
         model_in = parent.path if parent else self.base
         spec = self.config.spec(
             name, settings, store=self.store.root, release=release_id, split=split, model_in=model_in, model_out=folder / "model"

@@ -18,6 +18,7 @@ import polars as pl
 
 from filters.llm_calls import open_cached_engine
 from storage.errors import BadInput
+from storage.health.weights import refuse_pruned
 from storage.records import content_id
 from storage.releases.lineage_graph import POLICY_NAME, PROMOTED_POLICY_SQL
 from storage.store import Store, part_id
@@ -49,9 +50,10 @@ class Policy:
         """Checks that the policy can answer; loads and starts nothing.
 
         Raises:
-            BadInput: its folder is incomplete, the weights have changed, or see `check_engine`.
+            BadInput: its folder was pruned or is incomplete, the weights have changed, or see `check_engine`.
         """
         if not self.engine:
+            refuse_pruned(self.path)
             check_folder(self.path)
             return
         check_engine(self.engine, tools=True)
@@ -142,7 +144,7 @@ class OwnEngines:
         self._server, self._open = contextlib.ExitStack(), dict[str, Engine]()
 
     def __call__(self, policy: Policy) -> Engine:
-        """Raises BadInput: its folder is incomplete, or vLLM is not installed. HeadraceError: its server did not start."""
+        """Raises BadInput: its folder was pruned or is incomplete, or vLLM is not installed. HeadraceError: its server did not start."""
         from transformers import AutoTokenizer
 
         from train.rl.policy_server import LOG, is_served, serve_folder
@@ -150,7 +152,7 @@ class OwnEngines:
         if policy.id in self._open:
             return self._open[policy.id]
         self.close()
-        check_folder(policy.path)
+        policy.check()
         if not is_served(self._wanted, AutoTokenizer.from_pretrained(policy.path, trust_remote_code=False)):
             return self._open.setdefault(policy.id, engine_of(policy))
         opened = serve_folder(policy.path, log=policy.path.parent / LOG, policy_version=policy.id)

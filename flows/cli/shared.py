@@ -23,6 +23,9 @@ ReadStore = Annotated[
     typer.Option("--store", "-s", metavar="DIR", help="Store to read (default: the configuration's, else the newest under runs/)."),
 ]
 NewestStore = Annotated[Path | None, typer.Option("--store", "-s", metavar="DIR", help="Store to read (default: the newest under runs/).")]
+WorkedStore = Annotated[
+    Path | None, typer.Option("--store", "-s", metavar="DIR", help="Store to work on (default: the newest under runs/).")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print the plan: steps, counts, estimated time and cost.")]
 DryRunOfTraining = Annotated[
     bool,

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from storage.errors import HeadraceError
 from storage.files import replace_atomically
 from storage.parts import Part, part_of_path
 
@@ -46,7 +47,7 @@ class CommitLog:
             with self.path.open("rb") as file:
                 file.seek(-min(_TAIL_BYTES, file.seek(0, os.SEEK_END)), os.SEEK_END)
                 tail = file.read().splitlines()
-        except FileNotFoundError:
+        except (FileNotFoundError, IsADirectoryError):
             return -1
         last = next((entry["at_us"] for line in reversed(tail) if "at_us" in (entry := _parse(line))), None)
         return max((entry["at_us"] for entry in self._entries() if "at_us" in entry), default=-1) if last is None else int(last)
@@ -55,10 +56,12 @@ class CommitLog:
         """Appends commits: time of each, microseconds since 1970 -> its parts. The first lines of a log are written all or none."""
         self._append(*({"at_us": at_us, "parts": [self._line(part) for part in parts]} for at_us, parts in commits.items()))
 
-    def rewrite(self, commits: Mapping[int, Sequence[Part]], versions: Sequence[str] | None = None) -> None:
-        """Replaces the log by these commits. versions: the schema versions before the present one; None: those of the log."""
-        earlier = self.versions() if versions is None else list(versions)
-        lines: list[dict[str, Any]] = [{"versions": earlier}] if earlier else []
+    def rewrite(self, commits: Mapping[int, Sequence[Part]], versions: Sequence[str], forgotten: Collection[str] | None = None) -> None:
+        """Replaces the log by these commits. versions: the schema versions before the present one. forgotten: see `forgotten`; None: those
+        of the log; of these only what is in none of the commits stays."""
+        gone = set(self.forgotten() if forgotten is None else forgotten) - {str(part.path) for parts in commits.values() for part in parts}
+        lines: list[dict[str, Any]] = [{"versions": list(versions)}] if versions else []
+        lines += [{"forgotten": sorted(gone)}] if gone else []
         lines += [{"at_us": at_us, "parts": [self._line(part) for part in parts]} for at_us, parts in commits.items()]
         self.path.parent.mkdir(parents=True, exist_ok=True)
         replace_atomically(self.path, lambda draft: draft.write_bytes(_bytes(lines)))
@@ -75,6 +78,10 @@ class CommitLog:
         """Takes parts out, by their paths relative to the store; a later commit may add them again."""
         self._append({"forgotten": sorted(paths)})
 
+    def forgotten(self) -> set[str]:
+        """Paths of the parts that were taken out; a later commit may have added them again."""
+        return {path for entry in self._entries() for path in entry.get("forgotten", ())}
+
     def stamp(self, paths: Iterable[str]) -> None:
         """Notes size and time of files that were found to be what they should be."""
         self._append({"stamps": [[path, *self._stamp(Path(path))] for path in sorted(paths)]})
@@ -90,7 +97,7 @@ class CommitLog:
     def _entries(self) -> Iterable[dict[str, Any]]:
         try:
             lines = self.path.read_bytes().splitlines()
-        except FileNotFoundError:
+        except (FileNotFoundError, IsADirectoryError):
             return
         yield from filter(None, map(_parse, lines))
 
@@ -100,6 +107,10 @@ class CommitLog:
     def _append(self, *entries: dict[str, Any]) -> None:
         if not entries:
             return
+        if self.path.is_dir():
+            raise HeadraceError(
+                f"{self.path} is a folder, not the log of commits: `headrace store repair --store {self._root}` sets it aside"
+            )
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if not self.path.exists():
             replace_atomically(self.path, lambda draft: draft.write_bytes(_bytes(entries)))
@@ -136,12 +147,16 @@ def _apply(entry: Mapping[str, Any], found: dict[str, LoggedPart]) -> None:
 
 
 def _parse(line: bytes) -> dict[str, Any]:
-    """The entry of a line; empty if it cannot be read."""
+    """The entry of a line; empty if it cannot be read, or its time, versions or forgotten paths are none."""
     try:
         entry = json.loads(line)
     except ValueError:
         return {}
-    return entry if isinstance(entry, dict) else {}
+    if not isinstance(entry, dict) or not isinstance(entry.get("at_us", 0), int):
+        return {}
+    texts = [entry.get(key, []) for key in ("versions", "forgotten")]
+    is_whole = all(isinstance(each, list) and all(isinstance(text, str) for text in each) for each in texts)
+    return entry if is_whole else {}
 
 
 def _bytes(entries: Iterable[dict[str, Any]]) -> bytes:

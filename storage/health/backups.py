@@ -20,10 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from storage import duckdb_catalog
-from storage.errors import BadInput, HeadraceError
+from storage.errors import BadInput, HeadraceError, OtherVersion
 from storage.execution import Progress
-from storage.health.damage import PRUNED, check, look
-from storage.object_store.url_files import UrlFiles
+from storage.health.damage import check, check_parts, look, parts_of, write_log
+from storage.health.weights import PRUNED
+from storage.object_store.url_files import UrlFiles, damage_told
 from storage.parts import check_part, part_of_path
 from storage.store import Store
 
@@ -34,29 +35,37 @@ _BACKUPS = "backups"
 
 @dataclass(frozen=True)
 class Backup:
-    """One state of a store in a backup. name: its time, UTC. content_hash: of the store. copied: files that were copied for it."""
+    """One state of a store in a backup. name: its time, UTC. content_hash: of the store. copied: files that were copied for it.
+    is_other_version: whether the store has another schema version than this Headrace."""
 
     name: str
     content_hash: str
     files: int
     copied: int
     copied_bytes: int
+    is_other_version: bool = False
 
 
 class KeptFiles:
-    """The files of one state in a backup. names: their paths in a store -> where they lie in the backup."""
+    """The files of one state in a backup. names: their paths in a store -> where they lie in the backup.
+
+    Raises:
+        HeadraceError: its manifest is damaged. BadInput: it names a file outside a store.
+    """
 
     def __init__(self, target: UrlFiles, name: str) -> None:
         content = target.read(f"{_BACKUPS}/{name}/{_MANIFEST}")
-        manifest = json.loads(content or b"{}")
-        self.name, self.content_hash = name, str(manifest.get("content_hash"))
-        self.names: dict[str, str] = manifest.get("files", {})
-        for each in self.names:
-            if PurePosixPath(each).is_absolute() or ".." in PurePosixPath(each).parts:
-                raise BadInput(f"{target.url}: the manifest of {name} names {each}, which is outside a store")
+        with damage_told(f"{target.url}/{_BACKUPS}/{name}/{_MANIFEST}", "name an earlier backup with --at, or make a new one"):
+            manifest = json.loads(content or b"{}")
+            self.name, self.content_hash = name, str(manifest["content_hash"])
+            self.names: dict[str, str] = dict(manifest["files"].items())
+            for each in (*self.names, *self.names.values()):
+                if PurePosixPath(each).is_absolute() or ".." in PurePosixPath(each).parts:
+                    raise BadInput(f"{target.url}: the manifest of {name} names {each}, which is outside a store")
         self._target = target
 
     def fetch(self, name: str, path: Path) -> None:
+        """Raises FileNotFoundError: the backup lacks it."""
         self._target.fetch(self.names[name], path)
 
     def fetch_folder(self, name: str, folder: Path) -> None:
@@ -167,29 +176,48 @@ def _files(where: str, name: str | None) -> KeptFiles:
 def restore(where: str, root: Path, *, name: str | None = None, progress: Progress = lambda *_: None) -> Backup:
     """Restores a backup into a new store at `root`, and reads all of it. name: of the backup; None: the newest.
 
-    A restore that was killed leaves no catalogue, and can be called again.
+    A restore that was killed leaves no catalogue, and can be called again. Of a store of another version only the parts are read.
 
     Raises:
         BadInput: there is no such backup, or there is a store already.
-        HeadraceError: what was restored is damaged, or is not what was backed up.
+        HeadraceError: the backup lacks a file, what was restored is damaged, or is not what was backed up.
     """
     kept, target = _files(where, name), _open(where)
     if any(root.glob("catalog.*duckdb")):
         raise BadInput(f"{root} is a store already; name a new folder")
-    size = 0
-    for number, file in enumerate(kept.names, 1):
-        progress("files", number, len(kept.names))
-        kept.fetch(file, root / file)
-        size += (root / file).stat().st_size
     place = f"{_BACKUPS}/{kept.name}"
-    for file in target.names(place):
-        if file.endswith(".jsonl"):
-            target.fetch(file, root / "lake" / "_journal" / PurePosixPath(file).name)
-        elif file.endswith(".sqlite"):
-            target.fetch(file, root / _LEDGER)
-    target.fetch_whole(f"{place}/{_CATALOGUE}", root / _CATALOGUE)
-    if damaged := check(root, progress):
+    try:
+        for number, file in enumerate(kept.names, 1):
+            progress("files", number, len(kept.names))
+            kept.fetch(file, root / file)
+        for file in target.names(place):
+            if file.endswith(".jsonl"):
+                target.fetch(file, root / "lake" / "_journal" / PurePosixPath(file).name)
+            elif file.endswith(".sqlite"):
+                target.fetch(file, root / _LEDGER)
+        target.fetch_whole(f"{place}/{_CATALOGUE}", root / _CATALOGUE)
+    except FileNotFoundError as error:
+        raise HeadraceError(f"{where} lacks a file of its backup {kept.name}: {error.filename or error}; name another with --at") from error
+    size = sum((root / file).stat().st_size for file in kept.names)
+    return Backup(kept.name, kept.content_hash, len(kept.names), len(kept.names), size, _check_restored(root, kept, progress))
+
+
+def _check_restored(root: Path, kept: KeptFiles, progress: Progress) -> bool:
+    """Reads what was restored, and then writes its log of commits; whether it has another schema version.
+
+    Raises:
+        HeadraceError: it is damaged, or is not what was backed up.
+    """
+    is_other_version = False
+    try:
+        damaged = check(root, progress)
+    except OtherVersion:
+        with closing(duckdb_catalog.open_any_version(root / _CATALOGUE, root)) as connection:
+            damaged, is_other_version = check_parts(root, parts_of(connection), progress), True
+    if damaged:
         raise HeadraceError(f"{root} was restored, but is damaged: {damaged[0]}{f' and {len(damaged) - 1:,} more' * (len(damaged) > 1)}")
-    if Store(root).content_hash() != kept.content_hash:
-        raise HeadraceError(f"{root} has another content than its backup {kept.name} says")
-    return Backup(kept.name, kept.content_hash, len(kept.names), len(kept.names), size)
+    with closing(duckdb_catalog.open_any_version(root / _CATALOGUE, root)) as connection:
+        if duckdb_catalog.content_hash(connection) != kept.content_hash:
+            raise HeadraceError(f"{root} has another content than its backup {kept.name} says")
+        write_log(root, connection)
+    return is_other_version

@@ -3,7 +3,8 @@
 One idea: everything that lasts says what it should be. A part's name has the hash of its rows, a policy's row the hash of its weights, and
 the log of commits the size and time of each file. `look` compares what costs no reading, at the start of every flow; `check` reads
 everything.
-It changes nothing, except that `look` stamps files that it had to read (`storage/commits/commit_log.py`).
+It changes nothing, except that `look` stamps files that it had to read, and writes the lines that the log lacks once it has read their
+parts (`storage/commits/commit_log.py`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +23,14 @@ import polars as pl
 
 from storage import duckdb_catalog
 from storage.commits.commit_log import CommitLog, LoggedPart
-from storage.errors import BadInput, HeadraceError
+from storage.errors import BadInput, HeadraceError, OtherVersion
 from storage.execution import Progress
 from storage.files import file_lock
-from storage.health.weights import weights_hash
+from storage.health.weights import PRUNED, weights_hash
+from storage.journal import journal_at
 from storage.parts import DamagedPart, Part, check_part, rows_on_disk
-from storage.store import LOCK_WAIT_S, Journal, Store
+from storage.store import LOCK_WAIT_S, Store
+from storage.tables import TABLES
 
 _STAMPED_AT_ONCE = 100
 Kind = Literal["part", "catalogue", "model", "journal", "work", "note"]
@@ -46,24 +49,38 @@ class Damage:
 
 
 def look(store: Store, progress: Progress = lambda *_: None) -> list[Damage]:
-    """What is damaged, as far as names, sizes and times of files tell; a file with another time is read, once."""
-    found, seen_well = list[Damage](), list[str]()
+    """What is damaged, as far as names, sizes and times of files tell; a file with another time is read once, and so is one that the log
+    has no line of, as after a restore that was killed."""
+    found, seen_well = list(_folders(store.root)), list[str]()
     logged = store.log.parts()
-    if lacking := _lacking(store, logged):
-        return lacking
-    of_catalogue = {one.part.part_id: one for one in _committed(store)}  # of parts without a line, only whether they are there
-    every = (of_catalogue | {one.part.part_id: one for one in logged}).values()
-    for number, one in enumerate(every, 1):
+    if found or (found := _lacking(store, logged)):
+        return found
+    for number, one in enumerate(logged, 1):
         problem = _look_at_part(store, one)
         if problem:
             found.append(Damage("part", one.part.path, problem))
         elif problem is None:
             seen_well.append(str(one.part.path))
-            progress("reading parts with another time", number, len(every))
-        if seen_well and (len(seen_well) == _STAMPED_AT_ONCE or number == len(every)):
+            progress("reading parts with another time", number, len(logged))
+        if seen_well and (len(seen_well) == _STAMPED_AT_ONCE or number == len(logged)):
             store.log.stamp(seen_well)
             seen_well.clear()
+    return found + _look_at_unlogged(store, {one.part.part_id for one in logged}, progress)
+
+
+def _look_at_unlogged(store: Store, logged: Collection[str], progress: Progress) -> list[Damage]:
+    """Reads the committed parts that the log has no line of; if all are whole, writes the log again with theirs."""
+    unlogged = [one for one in _committed(store) if one.part.part_id not in logged]
+    found = check_parts(store.root, unlogged, progress)
+    if unlogged and not found:
+        with file_lock(store.root / "catalog.lock", wait_s=LOCK_WAIT_S), closing(store.connect()) as connection:
+            write_log(store.root, connection)
     return found
+
+
+def write_log(root: Path, connection: duckdb.DuckDBPyConnection) -> None:
+    """Writes the log of commits from the catalogue in use, of whatever version. The caller holds `catalog.lock`, or works alone."""
+    CommitLog(root).rewrite(duckdb_catalog.list_commits(connection), duckdb_catalog.versions(connection)[:-1])
 
 
 def _lacking(store: Store, logged: Sequence[LoggedPart]) -> list[Damage]:
@@ -101,7 +118,7 @@ def check(root: Path, progress: Progress = lambda *_: None) -> list[Damage]:
     """Reads the whole store at `root`; everything in it that is not what it should be, catalogue first.
 
     Raises:
-        BadInput: there is no store.
+        BadInput: there is no store. OtherVersion: it has another schema version.
     """
     check_is_store(root)
     found = check_catalogue(root)
@@ -115,8 +132,11 @@ def check(root: Path, progress: Progress = lambda *_: None) -> list[Damage]:
 
 
 def check_parts(root: Path, parts: Sequence[LoggedPart], progress: Progress) -> list[Damage]:
-    """Those of these parts whose file is missing, damaged or altered."""
+    """Those of these parts whose file is missing, damaged or altered. Raises BadInput: one is of a table that this Headrace has not."""
     found = []
+    for one in parts:
+        if one.part.table not in TABLES:
+            raise BadInput(f"{root / one.part.path} is of no table that this Headrace has: a newer one wrote it, use that")
     for number, one in enumerate(parts, 1):
         progress("parts", number, len(parts))
         try:
@@ -130,6 +150,9 @@ def check_catalogue(root: Path) -> list[Damage]:
     """Whether both files of the catalogue can be read, every table of them. A missing read copy is made by whoever opens the store.
 
     Copies are read, so that commits go on meanwhile.
+
+    Raises:
+        OtherVersion: a file has another schema version.
     """
     found = []
     with tempfile.TemporaryDirectory(prefix="headrace-check-") as scratch:
@@ -159,6 +182,8 @@ def _problem_of_catalogue(path: Path, root: Path) -> str:
         with closing(duckdb_catalog.open_for_reading(path, root)) as connection:
             for table in duckdb_catalog.catalogue_tables(connection):
                 connection.execute(f"SELECT count(COLUMNS(*)) FROM {table}").fetchall()
+    except OtherVersion:
+        raise
     except (BadInput, duckdb.Error, OSError) as error:
         reason = str(error).partition(": ")[2].rpartition("; ")[0] or str(error)
         return f"cannot be read: {reason.splitlines()[0][:160]}"
@@ -167,7 +192,7 @@ def _problem_of_catalogue(path: Path, root: Path) -> str:
 
 def _check_log(store: Store) -> list[Damage]:
     """Whether log and catalogue have the same parts, but for the last commit; a store of an older version has no log."""
-    if not store.log.path.exists():
+    if not store.log.path.exists() or store.log.path.is_dir():
         return []
     logged, last_us = store.log.parts(), store.log.last_us()
     rows = store.query("SELECT part_id, epoch_us(committed_at) AS at_us FROM parts")
@@ -181,9 +206,15 @@ def _check_log(store: Store) -> list[Damage]:
 
 def _committed(store: Store) -> list[LoggedPart]:
     """The parts that the catalogue has; nothing is known of their files."""
-    sql = "SELECT part_id, table_name, path, rows, content_hash, epoch_us(committed_at) FROM parts ORDER BY 6, 1"
+    sql = "SELECT part_id, table_name, path, rows, content_hash, epoch_us(committed_at) FROM parts ORDER BY 6, rowid"
     rows = store.query(sql).iter_rows()
     return [LoggedPart(Part(part, table, Path(path), count, digest), at_us, 0, 0) for part, table, path, count, digest, at_us in rows]
+
+
+def parts_of(connection: duckdb.DuckDBPyConnection) -> list[LoggedPart]:
+    """The parts that the catalogue in use, of whatever version, has; nothing is known of their files."""
+    commits = duckdb_catalog.list_commits(connection)
+    return [LoggedPart(part, at_us, 0, 0) for at_us, parts in commits.items() for part in parts]
 
 
 def check_models(store: Store, progress: Progress) -> Iterator[Damage]:
@@ -205,16 +236,13 @@ def check_models(store: Store, progress: Progress) -> Iterator[Damage]:
 
 
 CATALOGUE = ("catalog.duckdb", "catalog.read.duckdb")
-PRUNED = "pruned.json"
-"""File of a stage's folder whose model `headrace store prune` removed."""
 
 
 def _check_files(root: Path) -> Iterator[Damage]:
-    """Journals, intermediate rows, and notes of runs."""
+    """The log of commits, journals, intermediate rows, and notes of runs."""
+    yield from _folders(root)
     for path in sorted((root / "lake" / "_journal").glob("*")):
-        if path.is_dir():
-            yield Damage("journal", path.relative_to(root), "is a folder, not a file")
-        elif bad := _bad_lines(path):
+        if not path.is_dir() and (bad := _bad_lines(path)):
             yield Damage("journal", path.relative_to(root), f"has {bad:,} unreadable lines, which are skipped")
     for path in sorted((root / "lake" / "_work").glob("*/*.parquet")):
         if rows_on_disk(path) is None:
@@ -225,10 +253,18 @@ def _check_files(root: Path) -> Iterator[Damage]:
             yield Damage("note", path.relative_to(root), "is no JSON object")
 
 
+def _folders(root: Path) -> Iterator[Damage]:
+    """The log of commits and the journals, where they are folders."""
+    log = CommitLog(root).path
+    for path in (log, *sorted(root.glob("lake/_journal/*"))):
+        if path.is_dir():
+            yield Damage("catalogue" if path == log else "journal", path.relative_to(root), "is a folder, not a file")
+
+
 def _bad_lines(path: Path) -> int:
     with path.open("rb") as file:
         lines = sum(1 for line in file if line.endswith(b"\n"))
-    return lines - Journal(path).whole_lines()
+    return lines - journal_at(path).whole_lines()
 
 
 def _is_json(path: Path) -> bool:

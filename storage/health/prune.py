@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 
 from storage.files import replace_atomically
-from storage.health.damage import PRUNED
 from storage.health.repair import ASIDE
+from storage.health.weights import PRUNED
 from storage.store import Store
 
 _DAY_S = 86_400.0
@@ -83,9 +83,9 @@ def _left_overs(store: Store, older_than_s: float) -> list[Prunable]:
 
 
 def _uncommitted(store: Store) -> list[Prunable]:
-    """Parts on disk that no commit has."""
-    committed = set(store.query("SELECT path FROM parts")["path"]) | {str(one.part.path) for one in store.log.parts()}
-    files = (path for path in (store.root / "lake").glob("[!_]*/[!.]*.parquet") if str(path.relative_to(store.root)) not in committed)
+    """Parts on disk that no commit has; those that a repair forgot are taken again, so they stay."""
+    kept = set(store.query("SELECT path FROM parts")["path"]) | {str(one.part.path) for one in store.log.parts()} | store.log.forgotten()
+    files = (path for path in (store.root / "lake").glob("[!_]*/[!.]*.parquet") if str(path.relative_to(store.root)) not in kept)
     return [one for one in (_prunable(path, "a part that was never committed") for path in files) if one.age_s >= _DAY_S]
 
 

@@ -4,6 +4,7 @@ One idea: a part's id is made from its inputs, so what is forgotten is made agai
 one commit are forgotten together, because a step looks at one of them to see whether it is done; those that are whole stay on disk and
 are taken again. Later commits stay: they hold for the content that will be made again.
 Nothing is forgotten that a backup has, or the object store through which machines share the store, or whose rows the catalogue has.
+A store of another version is left to `storage/health/upgrade.py`, unless parts of it are damaged: then its catalogue is built again too.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ import duckdb
 
 from storage import duckdb_catalog
 from storage.commits.commit_log import CommitLog, by_commit
-from storage.errors import BadInput, HeadraceError
+from storage.errors import BadInput, HeadraceError, OtherVersion
 from storage.execution import Progress
 from storage.files import file_lock, replace_atomically, sync_dir
 from storage.health.backups import KeptFiles, newest_files
 from storage.health.damage import Damage, check, check_is_store, check_models, check_parts
+from storage.health.upgrade import check_older, prepare
 from storage.health.weights import weights_hash
-from storage.journal import Journal
+from storage.journal import journal_at
 from storage.object_store.shared_log import Entry, SharedLog
 from storage.parts import DamagedPart, Part, check_part, content_hash, part_of_path, rows_on_disk
 from storage.store import LOCK_WAIT_S, Store
@@ -76,15 +78,23 @@ def repair(root: Path, *, backup: str | None = None, progress: Progress = lambda
     at: for the name of the folder of what is set aside; None: now.
 
     Raises:
-        BadInput: there is no store, the backup is none, or tombstones of a withdrawal are lost.
+        BadInput: there is no store, the backup is none, or tombstones of a withdrawal are lost. OtherVersion: only the version is another.
         HeadraceError: the object store of a shared store is out of reach; nothing that may lie there was forgotten.
     """
     check_is_store(root)
     kept = None if backup is None else newest_files(backup)
     aside = root / ASIDE / (at or datetime.datetime.now(datetime.UTC)).strftime("%Y-%m-%dT%H%M%SZ")
-    damages = check(root, progress)
+    is_older = False
+    try:
+        damages = check(root, progress)
+    except OtherVersion:
+        damages, is_older = check_older(root, progress), True
+        if not damages:
+            raise
     with file_lock(root / "catalog.lock", wait_s=LOCK_WAIT_S):
-        return _Repair(root, aside, damages, kept).run(progress)
+        if is_older:
+            prepare(root)
+        return _Repair(root, aside, damages, kept).run(progress, rebuilds=is_older)
 
 
 class _Repair:
@@ -97,8 +107,9 @@ class _Repair:
         self.restored: list[Path] = []
         self.forgotten: list[Part] = []
 
-    def run(self, progress: Progress) -> Repaired:
-        is_lost = self._mend_catalogue()
+    def run(self, progress: Progress, *, rebuilds: bool) -> Repaired:
+        """rebuilds: whether the catalogue is to be built again even if no file of it is damaged."""
+        is_lost = self._mend_catalogue() or rebuilds
         if is_lost:
             self._add(check_parts(self.root, self.log.parts(), progress))
         self._mend([one for one in self.damages if one.kind not in ("catalogue", "model")], rebuilds=is_lost)
@@ -130,7 +141,7 @@ class _Repair:
             self.log.forget(str(part.path) for part in commits)
             self.forgotten += commits
         if commits or rebuilds:
-            Store(self.root).rebuild_catalogue()
+            Store.rebuild_catalogue(self.root)
 
     def _mend_catalogue(self) -> bool:
         """Sets damaged files of the catalogue aside, and lets a whole one replace the other; writes the log if it is lost. Whether the
@@ -140,19 +151,20 @@ class _Repair:
             return False
         writable, readable = self.root / "catalog.duckdb", self.root / "catalog.read.duckdb"
         is_whole = {path.name: path.is_file() and path.name not in broken for path in (writable, readable)}
-        commits = next((_list_commits(path, self.root) for path in (writable, readable) if is_whole[path.name]), None)
+        found = next((_list_commits(path, self.root) for path in (writable, readable) if is_whole[path.name]), None)
         is_log_lost = self.log.path.name in broken or not self.log.path.exists()
+        commits, versions = found or (None, self.log.versions())
         if is_log_lost or (commits is None and self.shared is not None):
-            self._write_log(commits, is_log_lost)
+            self._write_log(commits, versions, is_log_lost)
         for name in broken.keys() - {self.log.path.name}:
             _move(self.root, Path(name), self.aside)
             _move(self.root, Path(f"{name}.wal"), self.aside)
         return "catalog.duckdb" in broken or "catalog.read.duckdb" in broken
 
-    def _write_log(self, commits: dict[int, list[Part]] | None, is_log_lost: bool) -> None:
-        """Writes the log again. commits: those of the catalogue; None: it is lost. While the object store of a shared store is out of
-        reach, a log that is not lost is enough."""
-        versions = self.log.versions()
+    def _write_log(self, commits: dict[int, list[Part]] | None, versions: Sequence[str], is_log_lost: bool) -> None:
+        """Writes the log again. commits: those of the catalogue; None: it is lost. versions: the schema versions before the present one.
+        While the object store of a shared store is out of reach, a log that is not lost is enough."""
+        forgotten = self.log.forgotten()
         if commits is None and self.shared is None:
             commits = _on_disk(self.root)
         elif commits is None:
@@ -165,7 +177,7 @@ class _Repair:
             versions = versions or earlier
         if self.log.path.exists():
             _move(self.root, self.log.path.relative_to(self.root), self.aside)
-        self.log.rewrite(commits, versions)
+        self.log.rewrite(commits, versions, forgotten)
 
     def _commits_of_all(self) -> tuple[dict[int, list[Part]], list[str]]:
         """The commits of the shared log, and the schema versions before the present one. Of several parts with one id, the first."""
@@ -220,10 +232,10 @@ class _Repair:
         """Takes a copy of a part, if it is whole."""
         with tempfile.TemporaryDirectory(prefix="headrace-repair-") as scratch:
             fetched = Path(scratch) / damage.path
-            fetch(fetched)
             try:
+                fetch(fetched)
                 check_part(Path(scratch), part_of_path(damage.path, 0))
-            except DamagedPart:
+            except (FileNotFoundError, DamagedPart):
                 return False
             _set_aside(self.root, damage, self.aside)
             replace_atomically(self.root / damage.path, lambda draft: shutil.copyfile(fetched, draft))
@@ -234,10 +246,10 @@ class _Repair:
         rows = Store(self.root).query("SELECT weights_hash FROM policies WHERE path = ?", [str(damage.path)])  # none if it was forgotten
         draft = self.root / "models" / f".tmp-{damage.path.parent.name}"
         shutil.rmtree(draft, ignore_errors=True)
-        fetch(draft)
         try:
+            fetch(draft)
             is_whole = weights_hash(draft / damage.path.name) in rows["weights_hash"].to_list()
-        except BadInput:
+        except (FileNotFoundError, BadInput):
             is_whole = False
         if not is_whole:
             shutil.rmtree(draft, ignore_errors=True)
@@ -272,9 +284,10 @@ def _notes(tables: set[str]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _list_commits(path: Path, root: Path) -> dict[int, list[Part]]:
+def _list_commits(path: Path, root: Path) -> tuple[dict[int, list[Part]], list[str]]:
+    """The commits of a whole catalogue, and the schema versions before the present one."""
     with closing(duckdb_catalog.open_for_reading(path, root)) as connection:
-        return duckdb_catalog.list_commits(connection)
+        return duckdb_catalog.list_commits(connection), duckdb_catalog.versions(connection)[:-1]
 
 
 def _on_disk(root: Path) -> dict[int, list[Part]]:
@@ -293,7 +306,7 @@ def _set_aside(root: Path, damage: Damage, aside: Path) -> None:
     if damage.kind == "journal" and not (root / damage.path).is_dir():
         (aside / damage.path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(root / damage.path, aside / damage.path)
-        Journal(root / damage.path).discard(())
+        journal_at(root / damage.path).discard(())
         return
     _move(root, damage.path.parent if damage.kind in ("model", "work") else damage.path, aside)
 

@@ -16,10 +16,12 @@ import duckdb
 
 from storage import duckdb_catalog
 from storage.commits.commit_log import CommitLog
-from storage.errors import BadInput
+from storage.errors import BadInput, HeadraceError
+from storage.execution import Progress
 from storage.files import file_lock, replace_atomically
+from storage.health.damage import CATALOGUE, Damage, check_parts, parts_of
 from storage.store import LOCK_WAIT_S, Store
-from storage.tables import TABLES, schema_version
+from storage.tables import EARLIER_VERSIONS, TABLES, schema_version
 
 ASIDE = "catalog.{version}.duckdb"
 
@@ -37,10 +39,12 @@ def plan_upgrade(root: Path) -> Upgrade:
     """What an upgrade of the store at `root` would change; writes nothing.
 
     Raises:
-        BadInput: there is no catalogue to read.
+        BadInput: there is no catalogue to read, or a newer Headrace wrote the store.
     """
-    with closing(_open(root)) as connection:
+    with closing(_open(root)[1]) as connection:
         old = duckdb_catalog.versions(connection)[-1]
+        if old not in (*EARLIER_VERSIONS, schema_version()):
+            raise BadInput(f"{root} has schema version {old}, which this Headrace does not know: a newer one wrote it, use that")
         rows = connection.execute(
             """SELECT table_name, list(column_name ORDER BY column_index) FROM duckdb_columns
                WHERE database_name = current_database() AND NOT internal GROUP BY 1"""
@@ -67,43 +71,54 @@ def upgrade(root: Path) -> Upgrade:
     it can be called again.
 
     Raises:
-        BadInput: there is no catalogue to read; or machines share the store, and it has a version that this copy never had.
-        HeadraceError: a part is missing; `headrace store repair` helps.
+        BadInput: there is no catalogue to read, or a newer Headrace wrote the store; or machines share the store, and it has a version that
+            this copy never had.
+        HeadraceError: a part is missing or damaged; nothing was done.
     """
     planned = plan_upgrade(root)
     if planned.old != planned.new:
+        if damaged := check_older(root):
+            raise HeadraceError(
+                f"{root} is damaged ({damaged[0]}), so nothing was done: `headrace store repair --store {root}` sets that aside, and "
+                "brings the store to this version"
+            )
         with file_lock(root / "catalog.lock", wait_s=LOCK_WAIT_S):
-            _rebuild(root, planned.old)
+            prepare(root)
+            Store.rebuild_catalogue(root)
     Store(root).announce_version()
     return planned
 
 
-def _rebuild(root: Path, old: str) -> None:
-    with closing(_open(root)) as connection:
+def check_older(root: Path, progress: Progress = lambda *_: None) -> list[Damage]:
+    """The damaged parts of a store of another version. Raises BadInput: see `plan_upgrade`."""
+    plan_upgrade(root)
+    with closing(_open(root)[1]) as connection:
+        parts = parts_of(connection)
+    return check_parts(root, parts, progress)
+
+
+def prepare(root: Path) -> None:
+    """Writes what the catalogue of this version is built from: the log, with the versions of before. Keeps the catalogue of before."""
+    path, connection = _open(root)
+    with closing(connection):
         earlier, commits = duckdb_catalog.versions(connection), duckdb_catalog.list_commits(connection)
     log = CommitLog(root)
     if {one.part.path for one in log.parts()} != {part.path for parts in commits.values() for part in parts}:
-        log.rewrite(commits)
-    log.note_versions(earlier)
-    kept = root / ASIDE.format(version=old)
-    if (root / "catalog.duckdb").exists() and not kept.exists():
-        replace_atomically(kept, lambda draft: shutil.copyfile(root / "catalog.duckdb", draft))
-    for name in ("catalog.duckdb", "catalog.read.duckdb", "catalog.stale"):
-        (root / name).unlink(missing_ok=True)
-    Store(root).rebuild_catalogue()
+        log.rewrite(commits, earlier)
+    else:
+        log.note_versions(earlier)
+    kept = root / ASIDE.format(version=earlier[-1])
+    if not kept.exists():
+        replace_atomically(kept, lambda draft: shutil.copyfile(path, draft))
 
 
-def _open(root: Path) -> duckdb.DuckDBPyConnection:
-    """The catalogue of whatever version; after an upgrade that was killed, the latest that it kept."""
-    paths = [root / "catalog.duckdb", *sorted(root.glob(ASIDE.format(version="*")), key=lambda path: path.stat().st_mtime, reverse=True)]
-    path = next((path for path in paths if path.is_file() and path.name != "catalog.read.duckdb"), paths[0])
-    connection = duckdb_catalog.connect(":memory:", root)
-    try:
-        connection.execute(f"ATTACH '{duckdb_catalog.quote(path)}' AS store (READ_ONLY)")
-        connection.execute("USE store")
-        duckdb_catalog.versions(connection)
-    except duckdb.Error as error:
-        connection.close()
-        reason = str(error).splitlines()[0]
-        raise BadInput(f"{path} cannot be read as a store's catalogue ({reason}); try `headrace store repair`") from error
-    return connection
+def _open(root: Path) -> tuple[Path, duckdb.DuckDBPyConnection]:
+    """The catalogue of whatever version, or its read copy: the first that can be read. Raises BadInput: neither can."""
+    unreadable = None
+    for path in (root / name for name in CATALOGUE):
+        try:
+            return path, duckdb_catalog.open_any_version(path, root)
+        except BadInput as error:
+            unreadable = unreadable or error
+    assert unreadable is not None
+    raise unreadable

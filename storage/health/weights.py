@@ -8,6 +8,19 @@ from pathlib import Path
 
 from storage.errors import BadInput
 
+PRUNED = "pruned.json"
+"""File of a stage's folder whose model `headrace store prune` removed."""
+
+
+def refuse_pruned(folder: Path) -> None:
+    """Raises BadInput if `headrace store prune` removed this model folder."""
+    note = folder.parent / PRUNED
+    if note.exists() and not folder.is_dir():
+        raise BadInput(
+            f"{folder} was removed by `headrace store prune`. To have it again, delete {note} and call `headrace store repair`: with "
+            "--backup it is taken from there, else the next training makes it again"
+        )
+
 
 def weights_hash(folder: Path) -> str:
     """SHA-256 over the safetensors files of a model folder, in order of their names: 64 hex digits.

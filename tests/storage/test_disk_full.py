@@ -70,7 +70,7 @@ def test_committing_on_a_full_disk_is_told_and_goes_on_when_there_is_space(small
 
 
 def test_a_journal_on_a_full_disk_keeps_what_it_had(small_disk):
-    journal = Store(small_disk / "store").journal("answers")
+    journal = Store(small_disk / "store").journal("notes")
     kept = 0
     with pytest.raises(HeadraceError, match="no space left"):
         for n in range(1000):

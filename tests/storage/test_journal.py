@@ -48,11 +48,11 @@ def test_a_torn_last_line_is_skipped_and_does_not_spoil_the_next(tmp_path):
 
 def test_nothing_is_on_disk_before_the_first_entry_or_after_it_is_discarded(tmp_path):
     store = Store(tmp_path / "store")
-    journal = store.journal("answers")
+    journal = store.journal("notes")
     assert journal.entries() == {}
     assert not store.root.exists()
     journal.append("k", {"v": [1]})
-    assert store.journal("answers").entries() == {"k": {"v": [1]}}
+    assert store.journal("notes").entries() == {"k": {"v": [1]}}
     journal.discard({"k"})
     assert not journal.path.exists()
     journal.append("again", 1)

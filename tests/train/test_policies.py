@@ -10,8 +10,12 @@ from typing import Any
 import pytest
 
 from storage.errors import BadInput
+from storage.health.weights import PRUNED
+from storage.store import Store
 from synth.engines.local.hf import HFEngine
 from tests.train.tiny_policies import small_policy
+from train.cascade import Cascade
+from train.config import CascadeConfig
 from train.policies import OwnEngines, Policy
 from train.tiny import save_policy
 
@@ -63,4 +67,21 @@ def test_the_tiny_policy_is_played_in_this_process(wanted: Any, policies: list[P
 def test_a_policy_whose_folder_is_incomplete_starts_nothing(tmp_path: Path, log: list[str]) -> None:
     with OwnEngines("vllm") as engines, pytest.raises(BadInput, match=r"no config\.json"):
         engines(Policy("policy-x", "x", tmp_path))
+    assert log == []
+
+
+def test_a_pruned_policy_is_told_wherever_its_model_is_needed(tmp_path: Path, log: list[str]) -> None:
+    """Given a model that was pruned, then a use of it and a stage that would go on from it say so, and what to do."""
+    stage = tmp_path / "store/models/stage-1"
+    stage.mkdir(parents=True)
+    (stage / PRUNED).write_text("{}")
+    policy, config = Policy("policy-x", "sft1", stage / "model"), CascadeConfig()
+    cascade = Cascade(Store(tmp_path / "store"), config, run=lambda *_: {})
+    for use in (
+        policy.check,
+        lambda: OwnEngines("vllm")(policy),
+        lambda: cascade.stage("rl", policy, "release-1", "rl", config.cascade[-1].settings),
+    ):
+        with pytest.raises(BadInput, match=r"removed by `headrace store prune`.*delete .*pruned\.json and call `headrace store repair`"):
+            use()
     assert log == []

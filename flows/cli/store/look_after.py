@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from flows import validation
-from flows.cli.shared import Debug, NewestStore
+from flows.cli.shared import Debug, NewestStore, WorkedStore
 from flows.cli.terminal import handle_errors, out, print_text
 from storage.errors import BadInput
 
@@ -122,11 +122,13 @@ def restore(
             made = restore_store(where, store.absolute(), name=at, progress=progress)
         print_text(f"{store} is the store of {made.name}: {made.files:,} files, {_size(made.copied_bytes)}")
         print_text(f"content hash {made.content_hash[:16]}, as it was backed up")
+        if made.is_other_version:
+            print_text(f"it has another schema version: now `headrace store upgrade --store {store}`")
 
 
 @app.command()
 def repair(
-    store: NewestStore = None,
+    store: WorkedStore = None,
     backup: Annotated[
         str | None,
         typer.Option("--backup", metavar="DIR|URL", help="A backup: what is whole there is taken from it."),
@@ -137,7 +139,8 @@ def repair(
 
     Nothing is deleted: damaged files lie in STORE/damaged/TIME. A damaged catalogue is built again from the parts. The ids of parts are
     made from their inputs, so the commands that it names give the same content again. Of a store that machines share, whole parts and
-    models are taken from the object store. Killed, run it again.
+    models are taken from the object store. A store of an older version is left to `headrace store upgrade`, unless parts of it are damaged.
+    Killed, run it again.
 
     Examples:
 
@@ -169,10 +172,11 @@ def repair(
 
 
 @app.command()
-def upgrade(store: NewestStore = None, yes: Yes = False, debug: Debug = False) -> None:
+def upgrade(store: WorkedStore = None, yes: Yes = False, debug: Debug = False) -> None:
     """Print what this version of Headrace changes in a store of an older one; with --yes, bring it to this version.
 
-    No part is written: only the catalogue is built again. The old catalogue stays beside it, as catalog.VERSION.duckdb.
+    A store of a newer version, or with damaged parts, is refused. No part is written: only the catalogue is built again. The old
+    catalogue stays beside it, as catalog.VERSION.duckdb.
 
     Examples:
 
@@ -198,7 +202,7 @@ def upgrade(store: NewestStore = None, yes: Yes = False, debug: Debug = False) -
 
 @app.command()
 def prune(
-    store: NewestStore = None,
+    store: WorkedStore = None,
     older_than: Annotated[
         float, typer.Option("--older-than", metavar="DAYS", min=0.0, help="Least age of models and of what a repair set aside.")
     ] = 7.0,
@@ -208,9 +212,11 @@ def prune(
     yes: Yes = False,
     debug: Debug = False,
 ) -> None:
-    """List what the store can do without; with --yes, remove it: old checkpoints, models without promotion, left-overs of killed runs.
+    """List what the store can do without; with --yes, remove it.
 
-    Rows stay. A policy whose model was removed keeps its row, its draws and its figures. Models that a later stage went on from stay.
+    That is: checkpoints of finished stages, stages that were not finished, models without promotion, parts that were never committed,
+    intermediate rows and temporary files of killed runs, and what repairs set aside. Committed rows stay. A policy whose model was
+    removed keeps its row, its draws and its figures. Models that a later stage went on from stay.
 
     Examples:
 
@@ -236,15 +242,15 @@ def prune(
                 }
                 for one in found
             ]
+            print_text(str(opened.root))
             if rows:
                 print_table(Table("prunable", "Can go", rows), out)
-            total = sum(one.size_bytes for one in found)
             if not found:
                 print_text("nothing can go")
             elif yes:
                 print_text(f"removed; {_size(remove(opened, found))} are free")
             else:
-                print_text(f"nothing was done; --yes would free {_size(total)}", style="dim")
+                print_text(f"nothing was done; --yes would free {_size(sum(one.size_bytes for one in found))}", style="dim")
 
 
 def _root(store: Path | None) -> Path:

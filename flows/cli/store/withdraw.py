@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from flows import validation
-from flows.cli.shared import Debug, NewestStore
+from flows.cli.shared import Debug, WorkedStore
 from flows.cli.terminal import handle_errors, out, print_text
 from storage.errors import BadInput
 
@@ -38,7 +38,7 @@ def withdraw(
     reason: Reason = "",
     author: Author = None,
     kind: Kind = None,
-    store: NewestStore = None,
+    store: WorkedStore = None,
     dry_run: OnlyShow = False,
     yes: Yes = False,
     debug: Debug = False,

@@ -60,7 +60,8 @@ def test_a_backup_is_restored_and_pruned_files_go_only_with_yes(root: Path, tmp_
     assert "as it was backed up" in call("restore", str(tmp_path / "backup"), "--store", str(tmp_path / "new"))
     (root / "damaged/2026").mkdir(parents=True)
     (root / "damaged/2026/x").write_text("x")
-    assert "nothing was done; --yes would free 23 B" in call("prune", "--older-than", "0", "--store", str(root))
+    shown = call("prune", "--older-than", "0", "--store", str(root))
+    assert shown.startswith(str(root)[:60]) and "nothing was done; --yes would free 23 B" in shown
     assert "removed; 23 B are free" in call("prune", "--older-than", "0", "--yes", "--store", str(root))
     assert not (root / "damaged/2026").exists()
     rows = json.loads(call("stat", "--json", "--store", str(root)))
@@ -75,3 +76,17 @@ def test_a_folder_that_is_no_store_is_refused_and_stays_as_it_is(tmp_path: Path,
 
 def test_a_size_that_is_none_is_refused(root: Path) -> None:
     assert "is no size; write it as 20G or 500M" in call("prune", "--keep", "many", "--store", str(root), code=2)
+
+
+@pytest.mark.parametrize("command", ["repair", "upgrade", "prune"])
+def test_a_command_that_writes_says_so(command: str) -> None:
+    told = " ".join(call(command, "--help").replace("│", " ").split())
+    assert "Store to work on" in told and "Store to read" not in told
+    assert command != "prune" or ("parts that were never committed" in told and "stages that were not finished" in told)
+
+
+def test_an_older_store_is_not_called_damaged(tmp_path: Path) -> None:
+    root = unpacked(OLDER[0], tmp_path)
+    for command in ("check", "repair"):
+        told = call(command, "--store", str(root), code=2)
+        assert "headrace store upgrade" in told and "damaged" not in told

@@ -14,6 +14,7 @@ import pytest
 
 from storage.errors import BadInput, HeadraceError
 from storage.health.backups import back_up, backups, restore
+from storage.health.damage import look
 from storage.health.prune import find_prunable, prune
 from storage.health.repair import repair
 from storage.health.sizes import sizes
@@ -39,7 +40,7 @@ def draw(store: Store, number: int) -> None:
 @pytest.mark.parametrize("kind", ["folder", "URL"])
 def test_a_restored_store_is_the_one_that_was_backed_up(store, tmp_path, kind):
     where = str(tmp_path / "backup") if kind == "folder" else f"memory://{tmp_path.name}"
-    store.journal("answers").append("a", 1)
+    store.journal("notes").append("a", 1)
     made = back_up(store, where, at=NOON)
     restore(where, tmp_path / "new")
     new = Store(tmp_path / "new")
@@ -47,7 +48,7 @@ def test_a_restored_store_is_the_one_that_was_backed_up(store, tmp_path, kind):
     assert new.query("SELECT * EXCLUDE (path) FROM parts ORDER BY ALL").equals(
         store.query("SELECT * EXCLUDE (path) FROM parts ORDER BY ALL")
     )
-    assert new.journal("answers").entries() == {"a": 1}
+    assert new.journal("notes").entries() == {"a": 1}
     assert check(new.root) == []
 
 
@@ -230,3 +231,48 @@ def test_sizes_name_every_table_and_the_rest(store):
     assert (row["parts"], row["rows"], row["size_bytes"]) == (3, 120, on_disk)
     assert {"catalogue", "models"} <= set(frame["what"])
     assert row["oldest"] < row["newest"]
+
+
+def test_a_restored_store_has_its_log(store, tmp_path):
+    """Given a restore, then damage is seen at once, as in the store of before, and the schema versions are known without the catalogue."""
+    store.log.note_versions(["of before"])
+    Store.rebuild_catalogue(store.root)
+    back_up(store, str(tmp_path / "backup"))
+    restore(str(tmp_path / "backup"), tmp_path / "new")
+    new = Store(tmp_path / "new")
+    assert new.log.versions() == ["of before"] and len(new.log.parts()) == len(store.log.parts())
+    part = next(new.root.glob("lake/rollouts/*.parquet"))
+    part.write_bytes(part.read_bytes()[:100])
+    new.commit([write(new, "tags", {"task_id": "new"}, n=99)])
+    assert [one.path for one in look(new)] == [part.relative_to(new.root)]
+
+
+@pytest.mark.parametrize("content", ["{", "[1]", "{}", '{"content_hash": "0", "files": [1]}', '{"content_hash": "0", "files": {"a": 7}}'])
+def test_a_damaged_manifest_is_told(store, tmp_path, content):
+    where = str(tmp_path / "backup")
+    made = back_up(store, where)
+    (tmp_path / "backup/backups" / made.name / "manifest.json").write_text(content)
+    for use in (lambda: restore(where, tmp_path / "new"), lambda: repair(store.root, backup=where)):
+        with pytest.raises(HeadraceError, match=r"manifest\.json is damaged: name an earlier backup"):
+            use()
+
+
+@pytest.mark.parametrize("pattern", ["lake/rollouts/*.parquet", "models/*/model/model.safetensors", "backups/*/catalog.duckdb"])
+def test_a_backup_that_lacks_a_file_is_told(store, tmp_path, pattern):
+    back_up(store, str(tmp_path / "backup"))
+    gone = next((tmp_path / "backup").glob(pattern))
+    gone.unlink()
+    with pytest.raises(HeadraceError, match=rf"lacks a file of its backup .*{gone.name}.*name another with --at"):
+        restore(str(tmp_path / "backup"), tmp_path / "new")
+
+
+def test_whole_parts_that_a_repair_forgot_stay(store):
+    """Given forgotten parts of long ago, also in a log that was written again since, then none of them can go."""
+    next(store.root.glob("lake/rollouts/*.parquet")).write_bytes(b"PAR1")
+    assert repair(store.root).forgotten["verdicts"] == 1
+    again = Store(store.root)
+    again.log.rewrite({}, [])
+    assert look(again) == [] and again.log.forgotten()
+    for path in again.root.glob("lake/*/*.parquet"):
+        os.utime(path, (1, 1))
+    assert [one.what for one in find_prunable(again, older_than_s=1e9)] == []

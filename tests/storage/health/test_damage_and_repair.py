@@ -21,10 +21,11 @@ from storage.health.backups import back_up
 from storage.health.damage import check, look
 from storage.health.repair import repair
 from storage.health.weights import check_stage_weights
-from storage.parts import DamagedPart, read_part
+from storage.parts import DamagedPart, Part, content_hash, part_of_path, read_part
 from storage.store import Store
 from storage.tables import TABLES
 from tests.storage.conftest import funnel_parts, write
+from tests.storage.conftest import rows as rows_of
 
 COMMITS = 3
 
@@ -371,15 +372,15 @@ def test_a_line_that_a_kill_cut_off_costs_only_its_commit(store):
 
 
 def test_unreadable_lines_of_a_journal_are_told_and_set_aside(store):
-    journal = store.journal("answers")
+    journal = store.journal("notes")
     journal.append("a", 1)
     journal.close()
     with journal.path.open("ab") as file:
         file.write(b"\xff\xfe broken\n")
-    assert [str(one) for one in check(store.root)] == ["lake/_journal/answers.jsonl has 1 unreadable lines, which are skipped"]
+    assert [str(one) for one in check(store.root)] == ["lake/_journal/notes.jsonl has 1 unreadable lines, which are skipped"]
     done = repair(store.root)
-    assert store.journal("answers").entries() == {"a": 1} and check(store.root) == []
-    assert done.aside is not None and (done.aside / "lake/_journal/answers.jsonl").read_bytes().endswith(b"\xff\xfe broken\n")
+    assert store.journal("notes").entries() == {"a": 1} and check(store.root) == []
+    assert done.aside is not None and (done.aside / "lake/_journal/notes.jsonl").read_bytes().endswith(b"\xff\xfe broken\n")
 
 
 def test_notes_and_intermediate_rows_are_set_aside(store):
@@ -418,3 +419,122 @@ def test_an_altered_line_of_the_log_is_skipped(store):
             b'{"parts": [["lake/rollouts/x-1.parquet", 1, 2, 3]]}\n'
         )
     assert store.log.parts() == before
+
+
+def write_older(store: Store) -> Part:
+    """A part of draws that lacks a column, as an older version wrote it; it comes before others by its id."""
+    frame = rows_of("rollouts", {"rollout_id": "old", "messages": "x"}).drop("failure")
+    path = Path(f"lake/rollouts/rollouts-{'0' * 16}-{content_hash(frame, 'rollouts', frame.columns)}.parquet")
+    (store.root / path).parent.mkdir(parents=True, exist_ok=True)
+    frame.write_parquet(store.root / path)
+    return part_of_path(path, 1)
+
+
+def test_no_value_is_lost_where_nothing_tells_the_versions_of_before(tmp_path):
+    """Given a part of an older version, and a log that does not say so, then a rebuilt catalogue shows the column that the part lacks, of
+    the parts of before and of later ones."""
+    store = Store(tmp_path / "store")
+    store.commit([write_older(store), write(store, "rollouts", {"rollout_id": "new", "failure": "F"}, n=98)])
+    for name in ("catalog.duckdb", "catalog.read.duckdb"):
+        (store.root / name).write_bytes(b"no database")
+    repair(store.root)
+    again = Store(store.root)
+    again.commit([write(again, "rollouts", {"rollout_id": "newer", "failure": "G"}, n=99)])
+    assert dict(again.query("SELECT rollout_id, failure FROM rollouts").iter_rows()) == {"old": None, "new": "F", "newer": "G"}
+
+
+def test_a_log_that_is_written_again_has_the_versions_of_the_catalogue(store):
+    store.log.note_versions(["of before"])
+    Store.rebuild_catalogue(store.root)
+    store.log.path.write_bytes(b"")
+    assert [one.path.name for one in check(store.root)] == ["_commits.jsonl"]
+    repair(store.root)
+    assert store.log.versions() == ["of before"]
+
+
+@pytest.mark.parametrize("how", [empty, Path.unlink])
+def test_parts_without_a_line_are_read_once(store, how):
+    """Given a log that is gone, then a flow sees a damaged part at its start, also after a look; and a whole store gets its log again."""
+    whole = [one.part for one in store.log.parts()]
+    path = part_file(store.root)
+    content = path.read_bytes()
+    how(store.log.path)
+    path.write_bytes(content[:100])
+    assert [one.path for one in look(store)] == [one.path for one in look(store)] == [path.relative_to(store.root)]
+    path.write_bytes(content)
+    assert look(store) == []
+    assert sorted(one.part.part_id for one in store.log.parts()) == sorted(part.part_id for part in whole)
+    assert all(one.size and one.changed_ns for one in store.log.parts())
+
+
+def test_a_log_that_is_a_folder_is_named_and_set_aside(store):
+    expected = store.content_hash()
+    as_folder(store.log.path)
+    told = ["lake/_commits.jsonl is a folder, not a file"]
+    assert [str(one) for one in look(store)] == [str(one) for one in check(store.root)] == told
+    with pytest.raises(HeadraceError, match=r"_commits\.jsonl is a folder.*headrace store repair"):
+        store.commit([write(store, "rollouts", {"rollout_id": "new", "messages": "x"}, n=98)])
+    repair(store.root)
+    assert check(store.root) == look(store) == []
+    assert Store(store.root).query("SELECT 1 FROM rollouts WHERE rollout_id = 'new'").height == 1
+    assert expected != Store(store.root).content_hash()
+
+
+def test_a_time_in_the_log_that_is_none_is_an_unreadable_line(store):
+    before = store.log.parts(), store.log.last_us()
+    with store.log.path.open("ab") as file:
+        file.write(b'{"at_us": "x", "parts": []}\n{"at_us": null}\n{"versions": 7}\n{"versions": [7]}\n{"forgotten": [7]}\n')
+    assert (store.log.parts(), store.log.last_us()) == before
+    assert (store.log.versions(), store.log.forgotten()) == ([], set())
+    assert check(store.root) == look(store) == []
+
+
+def test_a_journal_that_is_a_folder_is_named_and_set_aside(store):
+    journal = store.journal("answers")
+    journal.path.mkdir(parents=True)
+    assert [str(one) for one in look(store)] == ["lake/_journal/answers.jsonl is a folder, not a file"]
+    for use in (journal.entries, lambda: journal.append("a", 1)):
+        with pytest.raises(HeadraceError, match=r"answers\.jsonl is a folder, not a journal: `headrace store repair`"):
+            use()
+    repair(store.root)
+    assert check(store.root) == look(store) == [] and journal.entries() == {}
+
+
+def test_answers_of_another_shape_are_unreadable_lines(store):
+    """Given lines of JSON that are no answers, then they are skipped, counted and set aside; the answers stay."""
+    answer = {"engine": "e", "request": "{}", "answer": {"text": "x"}}
+    with store.journal("answers") as journal:
+        journal.append("k", answer)
+        for value in (7, {"engine": "e"}, answer | {"answer": "x"}):
+            journal.append(str(value), value)
+    with journal.path.open("ab") as file:
+        file.write(b'{"key":[1],"value":7}\n')
+    assert journal.entries() == {"k": answer}
+    assert [str(one) for one in check(store.root)] == ["lake/_journal/answers.jsonl has 4 unreadable lines, which are skipped"]
+    repair(store.root)
+    assert check(store.root) == [] and journal.entries() == {"k": answer}
+
+
+def test_a_backup_that_lacks_files_is_taken_as_far_as_it_goes(store, tmp_path):
+    """Given a backup without the part or the weights that are asked of it, then the repair goes on, and forgets."""
+    back_up(store, str(tmp_path / "backup"))
+    for path in (part_file(store.root), store.root / "models/stage-2/model/model.safetensors"):
+        cut(path)
+    (tmp_path / "backup" / part_file(store.root).relative_to(store.root)).unlink()
+    next(tmp_path.glob("backup/models/stage-2.*/model/model.safetensors")).unlink()
+    done = repair(store.root, backup=str(tmp_path / "backup"))
+    assert done.forgotten["rollouts"] >= 1 and done.forgotten["policies"] >= 1
+    assert check(store.root) == []
+
+
+def test_a_part_of_a_newer_version_is_not_set_aside(store):
+    """Given a line of the log with a table that this version has not, and a lost catalogue, then the repair refuses."""
+    newer = Path("lake/future/future-1-2.parquet")
+    (store.root / newer).parent.mkdir()
+    rows_of("rollouts").write_parquet(store.root / newer)
+    store.log.add({1: [part_of_path(newer, 0)]})
+    for name in ("catalog.duckdb", "catalog.read.duckdb"):
+        (store.root / name).write_bytes(b"no database")
+    with pytest.raises(BadInput, match="of no table that this Headrace has"):
+        repair(store.root)
+    assert (store.root / newer).exists()

@@ -14,13 +14,15 @@ import pytest
 
 from storage import duckdb_catalog
 from storage.commits.commit_log import CommitLog
-from storage.errors import BadInput
+from storage.errors import BadInput, HeadraceError, OtherVersion
+from storage.health.backups import back_up, restore
 from storage.health.damage import check
 from storage.health.repair import repair
 from storage.health.upgrade import plan_upgrade, upgrade
+from storage.health.weights import PRUNED
 from storage.report.page import write_report
 from storage.store import Store
-from storage.tables import TABLES, schema_version
+from storage.tables import EARLIER_VERSIONS, TABLES, schema_version
 from tests.storage.conftest import write
 
 GOLDEN = {path.name[len("store-") : -len(".tar.xz")]: path for path in sorted((Path(__file__).parents[2] / "golden").glob("*.tar.xz"))}
@@ -35,7 +37,7 @@ def unpacked(version: str, folder: Path) -> Path:
 
 def test_there_is_a_golden_store_of_this_version_and_of_an_older_one():
     assert schema_version() in GOLDEN, "tables.py has changed: add a golden store of the new version"
-    assert OLDER
+    assert tuple(OLDER) == EARLIER_VERSIONS
 
 
 def test_a_store_of_this_version_opens(tmp_path):
@@ -111,3 +113,89 @@ def test_an_upgraded_store_is_repaired_as_any_other(tmp_path, version):
         (root / name).write_bytes(b"no database")
     repair(root)
     assert Store(root).query("FROM decisions ORDER BY ALL").equals(before)
+
+
+@pytest.mark.parametrize("version", OLDER)
+def test_a_whole_older_store_is_not_damaged(tmp_path, version):
+    """Given nothing but another version, then check and repair say what helps, and touch nothing."""
+    root = unpacked(version, tmp_path)
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    for do in (check, repair):
+        with pytest.raises(OtherVersion, match=rf"has schema version {version}.*headrace store upgrade"):
+            do(root)
+    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file() and path.name != "catalog.lock"} == before
+
+
+@pytest.mark.parametrize("version", OLDER)
+def test_an_older_store_with_a_damaged_part_is_repaired_and_brought_to_this_version(tmp_path, version):
+    root = unpacked(version, tmp_path)
+    next(root.glob("lake/rollouts/*.parquet")).write_bytes(b"PAR1")
+    with pytest.raises(HeadraceError, match=r"is damaged \(lake/rollouts/.*nothing was done: `headrace store repair"):
+        upgrade(root)
+    assert (root / "catalog.duckdb").exists()
+    assert repair(root).forgotten["rollouts"] == 1
+    with closing(Store(root).connect()) as connection:
+        assert duckdb_catalog.versions(connection) == [version, schema_version()]
+
+
+@pytest.mark.parametrize("version", OLDER)
+def test_an_older_store_with_one_file_of_its_catalogue_is_upgraded(tmp_path, version):
+    """Given a damaged catalogue beside a whole read copy, then the upgrade goes by that; with neither, the repair that it names works."""
+    root = unpacked(version, tmp_path)
+    (root / "catalog.duckdb").write_bytes(b"no database")
+    upgrade(root)
+    before = Store(root).query("FROM queries ORDER BY ALL")
+    other = unpacked(version, tmp_path / "other")
+    for name in ("catalog.duckdb", "catalog.read.duckdb"):
+        (other / name).write_bytes(b"no database")
+    with pytest.raises(BadInput, match="headrace store repair"):
+        upgrade(other)
+    repair(other)
+    assert Store(other).query("FROM queries ORDER BY ALL").equals(before)
+
+
+def altered(root: Path, *statements: str) -> None:
+    """Writes into the catalogue, whatever its version."""
+    with closing(duckdb_catalog.connect(str(root / "catalog.duckdb"), root)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO schema_version VALUES ('ffffffffffffffff')",
+        "INSERT INTO parts VALUES ('future-1', 'future', 'lake/future/future-1-2.parquet', 1, '2', now())",
+    ],
+    ids=["version", "table"],
+)
+def test_a_store_of_a_newer_version_is_not_touched(tmp_path, statement):
+    """Given a version or a table that this one does not know, then the upgrade is refused, and the catalogue stays."""
+    root = unpacked(OLDER[0], tmp_path)
+    altered(root, statement)
+    before = (root / "catalog.duckdb").read_bytes()
+    with pytest.raises(BadInput, match="a newer one wrote it, use that"):
+        upgrade(root)
+    assert (root / "catalog.duckdb").read_bytes() == before
+
+
+def test_the_catalogue_of_before_stays_until_the_new_one_is_built(tmp_path, monkeypatch):
+    root = unpacked(OLDER[0], tmp_path)
+    monkeypatch.setattr(duckdb_catalog, "register_all", lambda *_: (_ for _ in ()).throw(HeadraceError("the disk is full")))
+    with pytest.raises(HeadraceError, match="the disk is full"):
+        upgrade(root)
+    assert plan_upgrade(root).old == OLDER[0]
+
+
+def test_a_backup_of_an_older_version_is_restored_and_then_upgraded(tmp_path):
+    root = unpacked(OLDER[0], tmp_path)
+    upgrade(root)
+    (root / "models").mkdir()
+    (root / "models" / PRUNED).write_text("{}")  # no model is in a golden store
+    made = back_up(Store(root), str(tmp_path / "backup"))
+    older = root / f"catalog.{OLDER[0]}.duckdb"
+    (tmp_path / f"backup/backups/{made.name}/catalog.duckdb").write_bytes(older.read_bytes())
+    restored = restore(str(tmp_path / "backup"), tmp_path / "new")
+    assert restored.is_other_version and not made.is_other_version
+    upgrade(tmp_path / "new")
+    assert Store(tmp_path / "new").content_hash() == made.content_hash

@@ -59,7 +59,7 @@ def test_a_new_machine_joins_a_store_that_was_upgraded(url: str, tmp_path: Path,
     upgraded.pull()
     assert new.content_hash() == upgraded.content_hash()
     before = rows_of(new)
-    new.rebuild_catalogue()
+    Store.rebuild_catalogue(new.root)
     assert rows_of(new) == before
     assert [one for one in check(new.root) if one.kind != "model"] == []
 

@@ -112,7 +112,7 @@ def test_errors_are_safe_to_show() -> None:
 
 def test_rows_journals_and_lists_hold_no_secret(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
-    with store.journal("answers") as journal:
+    with store.journal("notes") as journal:
         journal.append("key", {"text": f"echo {KEY}"})
         assert journal.entries() == {"key": {"text": "echo (secret)"}}
     row = dict.fromkeys(TABLES["tools"].columns) | {"tool_id": "t", "name": KEY, "parameters": json.dumps({"d": KEY})}
