@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import logging
 import os
+import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
@@ -21,6 +22,7 @@ Result = TypeVar("Result")
 
 LOCAL = "local"
 _ENVIRONMENT = dict.fromkeys(("POLARS_MAX_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+_KNOCK_S = 20.0
 _TRIES = 5
 _IN_FLIGHT = 4
 """Tasks submitted at once, per CPU of the cluster."""
@@ -66,8 +68,9 @@ def ray_executor(address: str) -> Iterator[RayExecutor]:
     if address == LOCAL:
         connection |= {"num_cpus": os.cpu_count(), "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
     try:
+        _knock(address)
         ray.init(**connection, log_to_driver=False, configure_logging=False, runtime_env={"env_vars": dict(_ENVIRONMENT)})
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         kind = BadInput if isinstance(error, ValueError) else OutOfReach
         advice = "call it on a node of the cluster, start one with `ray start --head`, or use `--ray local`"
@@ -76,6 +79,13 @@ def ray_executor(address: str) -> Iterator[RayExecutor]:
         yield RayExecutor()
     finally:
         ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """Raises OSError if nothing listens at `host:port`; Ray itself would try for a quarter of an hour."""
+    host, colon, port = address.rpartition(":")
+    if colon and port.isdigit() and "/" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), _KNOCK_S).close()
 
 
 def _call(fn: Callable[..., Result], *items: Any) -> Result:
