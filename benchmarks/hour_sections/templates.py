@@ -61,8 +61,8 @@ def form_of(name: str) -> MessageForm:
     return MessageForm("text" if name in TEXT else "object", "single" if family in ONE_CALL else "parallel")
 
 
-def make_conversations(folder: Path) -> Store:
-    store, config = Store(folder), Config.model_validate({"synthesize": {"worlds": ["retail", "library"], "accepted": 250}})
+def make_conversations(folder: Path, accepted: int = 250) -> Store:
+    store, config = Store(folder), Config.model_validate({"synthesize": {"worlds": ["retail", "library"], "accepted": accepted}})
     synthesize(store, config.synthesize, divisions=config.curate.divisions)
     return store
 

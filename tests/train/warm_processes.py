@@ -10,7 +10,10 @@ from functools import cache
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from train.child_process import OFFLINE, THREADS
 
@@ -30,6 +33,12 @@ def context() -> ForkServerContext:
         os.environ.clear()
         os.environ.update(before)
     return here
+
+
+def warm_workers(patch: pytest.MonkeyPatch, module: str = "train.child_process") -> None:
+    """Has pools of worker processes that this module starts fork from the server."""
+    patch.setattr(f"{module}.multiprocessing", SimpleNamespace(get_context=lambda _: context()))
+    patch.setattr(f"{module}.start_worker", start_player)
 
 
 class WarmProcess:

@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks.experiment.cells import Cells, pack, unpack, work
 from benchmarks.harness import Deadline, OutOfTime
+from tests.train.warm_processes import warm_workers
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ def later() -> Deadline:
     return Deadline(time.monotonic() + 600)
 
 
-def test_results_are_kept_and_not_computed_again(tmp_path: Path) -> None:
+def test_results_are_kept_and_not_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    warm_workers(monkeypatch, "benchmarks.experiment.cells")
     path = tmp_path / "cells.jsonl"
     work([Square(2), Square(3)], square, Cells(path), later(), minutes=1)
     kept = path.read_text()

@@ -17,9 +17,9 @@ from benchmarks.experiment.held_out import EACH, STRATA
 
 
 def test_a_focus_takes_more_of_what_failed_and_nothing_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(closed_loop, "ROUND_SIZE", 10)
-    worlds = domains_of(choose_domains(DomainsConfig(themes=SETTING_THEMES))).training
-    pool = make_pool("evolved", worlds, 120, 0, tmp_path)
+    monkeypatch.setattr(closed_loop, "ROUND_SIZE", 5)
+    worlds = domains_of(choose_domains(DomainsConfig(themes=SETTING_THEMES[:2], training=2, held_out=0))).training
+    pool = make_pool("evolved", worlds, 60, 0, tmp_path)
     tokens = [200] * len(pool)
     domain = Counter(one.blueprint.domain for one in pool).most_common()[-1][0]
 
@@ -32,7 +32,7 @@ def test_a_focus_takes_more_of_what_failed_and_nothing_twice(tmp_path: Path, mon
 
     assert unfocused == plain
     assert len(set(focused)) == len(focused) == len(plain)
-    assert focused[:10] == plain[:10], "the first round is the same"
+    assert focused[:5] == plain[:5] != [], "the first round is the same"
     of_domain = [sum(pool[at].blueprint.domain == domain for at in chosen) for chosen in (focused, plain)]
     assert of_domain[0] > of_domain[1]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,11 @@ from tests.synth.engines.local.chat_tokenizers import chat_tokenizer
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    return templates.make_conversations(tmp_path_factory.mktemp("made") / "store")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """A third of the measurement's conversations of each kind."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(templates, "KINDS", dict.fromkeys(templates.KINDS, 3))
+        yield templates.make_conversations(tmp_path_factory.mktemp("made") / "store", accepted=80)
 
 
 def test_every_template_with_tools_renders_the_export_that_the_card_names(store: Store, tmp_path: Path) -> None:

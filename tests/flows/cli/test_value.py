@@ -14,6 +14,7 @@ from storage.store import Store
 from synth.run.config import SynthesisConfig
 from synth.run.synthesize import synthesize
 from synth.worlds.base import World
+from tests.train.warm_processes import warm_workers
 from train.measure.evaluate import Estimate
 from train.proxy import exchange_rate, learnable
 from train.proxy.exchange_rate import RL, START, ExchangeRate, Rung
@@ -46,7 +47,8 @@ def test_a_dry_run_of_value_prints_the_sources_and_trains_nothing(store: Path) -
     assert not (store.parent / "value").exists()
 
 
-def test_value_prints_gains_and_says_how_far_to_trust_them(store: Path) -> None:
+def test_value_prints_gains_and_says_how_far_to_trust_them(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    warm_workers(monkeypatch)
     code, printed = run("value", "--store", str(store), "--runs", "8", "--data-tokens", "10000", "--train-tokens", "10000")
 
     assert code == 0, printed

@@ -32,6 +32,7 @@ from train.spec import SFTSettings
 
 TASKS = retail_tasks("order_status", "close_order", each=4)
 SFT = SFTSettings(max_steps=2, batch_size=4, learning_rate=1e-3, warmup_steps=0)
+SHORT = SFT.model_copy(update={"max_steps": 1, "batch_size": 1})
 
 
 TEXTS = [message.content or "" for task in TASKS for message in expert_trajectory(WORLDS["retail"], task).messages]
@@ -79,8 +80,8 @@ def test_a_base_of_another_family_trains_and_plays(tmp_path: Path, name: str) ->
     base = write_base(tmp_path / "base", TEXTS, chat_template=name, positions=16_384)
     store, _ = expert_store(tmp_path / "store", TASKS)
     cascade = Cascade(store, CascadeConfig(worlds=("retail",), model=str(base), synthesised_share=0.0), run=run_here)
-    policy = cascade.stage("sft1", None, cascade.seed_release(cascade.scripted_experts(TASKS)), "seed", SFT)
-    rollouts = rollout(HFEngine(policy.path), TASKS[:2], 1, max_tokens=4)
+    policy = cascade.stage("sft1", None, cascade.seed_release(cascade.scripted_experts(TASKS)), "seed", SHORT)
+    rollouts = rollout(HFEngine(policy.path), TASKS[:1], 1, max_tokens=4)
     assert {one.outcome for one in rollouts} == {Outcome.POLICY_FAILURE}
     assert all(turn.token_ids for one in rollouts for turn in one.turns)
 

@@ -9,6 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from storage.errors import BadInput
+from tests.train.warm_processes import warm_workers
 from train.proxy import world_study
 from train.proxy.exchange_rate import RL, START, ExchangeConfig, crossing, exchange_rate, points_of, summarise, train_point
 
@@ -39,7 +40,8 @@ def test_a_known_rate_is_found_with_an_interval_and_decides_at_a_price() -> None
     assert [found.per_money(trace, 1.0)[0][0].name for trace in (1.0, 1000.0)] == ["traces", "RL"]
 
 
-def test_the_points_of_a_killed_call_are_kept_and_prices_need_no_training(tmp_path: Path) -> None:
+def test_the_points_of_a_killed_call_are_kept_and_prices_need_no_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    warm_workers(monkeypatch)
     kept = tmp_path / "price.jsonl"
     seen: list[tuple[int, int]] = []
 

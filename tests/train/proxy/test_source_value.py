@@ -13,13 +13,14 @@ from storage.errors import BadInput
 from storage.store import Store
 from synth.run.config import SynthesisConfig
 from synth.run.synthesize import synthesize
+from tests.train.warm_processes import warm_workers
 from train.proxy import source_value as value_module
 from train.proxy import sources
 from train.proxy.mixtures import FREE_RUNS
 from train.proxy.source_value import ValueConfig, plan_value, run_key, value_sources
 from train.proxy.sources import OTHER, read_held_out, read_sources
 
-CONFIG = ValueConfig(runs=8, checks=4, data_tokens=10_000, train_tokens=10_000, held_out=40)
+CONFIG = ValueConfig(runs=8, checks=4, data_tokens=10_000, train_tokens=10_000, held_out=20)
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +78,7 @@ def test_a_plan_counts_the_proxies_and_trains_none(store: Store) -> None:
 
 
 def test_a_killed_call_continues_and_ends_with_the_same(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    warm_workers(monkeypatch)
     trained: list[str] = []
     whole = value_module._results
 
