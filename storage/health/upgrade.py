@@ -44,7 +44,9 @@ def plan_upgrade(root: Path) -> Upgrade:
     with closing(_open(root)[1]) as connection:
         old = duckdb_catalog.versions(connection)[-1]
         if old not in (*EARLIER_VERSIONS, schema_version()):
-            raise BadInput(f"{root} has schema version {old}, which this Headrace does not know: a newer or unreleased one wrote it, use that")
+            raise BadInput(
+                f"{root} has schema version {old}, which this Headrace does not know: a newer or unreleased one wrote it, use that"
+            )
         rows = connection.execute(
             """SELECT table_name, list(column_name ORDER BY column_index) FROM duckdb_columns
                WHERE database_name = current_database() AND NOT internal GROUP BY 1"""

@@ -174,7 +174,7 @@ def test_a_store_of_a_newer_version_is_not_touched(tmp_path, statement):
     root = unpacked(OLDER[0], tmp_path)
     altered(root, statement)
     before = (root / "catalog.duckdb").read_bytes()
-    with pytest.raises(BadInput, match="a newer (or unreleased )?one wrote it, use that"):
+    with pytest.raises(BadInput, match=r"a newer (or unreleased )?one wrote it, use that"):
         upgrade(root)
     assert (root / "catalog.duckdb").read_bytes() == before
 
