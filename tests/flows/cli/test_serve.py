@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import subprocess
 import sys
@@ -23,6 +24,9 @@ from synth.worlds.stored_worlds import worlds_frame
 from synth.writing.new_spec import new_spec
 from tests.module_graph import ROOT
 from tests.synth.retail_tasks import task_of
+
+with contextlib.suppress(ImportError):
+    import mcp.client.stdio  # noqa: F401  (now, because what is stderr at its import gets the servers' lines)
 
 SDK = "importlib.metadata.version"
 
