@@ -53,7 +53,7 @@ SMALLER = {
     r"--n 200": "--n 20",
     r"--keep [25]00": "--keep 20",
     r"--again 200": "--again 10",
-    r"--steps 40": "--steps 4",
+    r"--steps 40": "--steps 10",
     r"--seconds 20": "--seconds 8",
 }
 
