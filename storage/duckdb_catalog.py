@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
@@ -55,16 +56,10 @@ def open_for_writing(path: Path, root: Path) -> duckdb.DuckDBPyConnection:
 def open_for_reading(path: Path, root: Path) -> duckdb.DuckDBPyConnection:
     """As `open_any_version`, with the tables of this version. Raises OtherVersion: the catalogue has another schema version."""
     connection = open_any_version(path, root)
-    try:
+    with _closed_on_error(connection, path):
         is_empty(connection, root)
         for table in _absent_late_tables(connection):
             connection.execute(f"CREATE TEMP TABLE {columns_sql(table)}")
-    except duckdb.Error as error:
-        connection.close()
-        raise unreadable(path, error) from error
-    except BadInput:
-        connection.close()
-        raise
     return connection
 
 
@@ -75,21 +70,29 @@ def open_any_version(path: Path, root: Path) -> duckdb.DuckDBPyConnection:
         BadInput: it is no catalogue of a store.
     """
     connection = connect(":memory:", root)
-    try:
+    with _closed_on_error(connection, path):
         connection.execute(f"ATTACH '{quote(path)}' AS store (READ_ONLY)")
         connection.execute("USE store")
-        if not versions(connection):
+        try:
+            is_foreign = not versions(connection)
+        except duckdb.CatalogException:
+            is_foreign = True
+        if is_foreign:
             raise _foreign(root)
-    except duckdb.CatalogException:
-        connection.close()
-        raise _foreign(root) from None
+    return connection
+
+
+@contextmanager
+def _closed_on_error(connection: duckdb.DuckDBPyConnection, path: Path) -> Iterator[None]:
+    """Closes the connection after an error; one of DuckDB is told as the file's."""
+    try:
+        yield
     except duckdb.Error as error:
         connection.close()
         raise unreadable(path, error) from error
     except BadInput:
         connection.close()
         raise
-    return connection
 
 
 def is_empty(connection: duckdb.DuckDBPyConnection, root: Path) -> bool:

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from storage.files import disk_errors, sync_dir, sync_file
-from train.device import is_main, wait_for_all
+from train.device import is_main, of_main, wait_for_all
 
 _STAGE_STATE = "stage.json"
 _WHOLE = "step-"
@@ -54,18 +54,23 @@ class Checkpoints(TrainerCallback):
 
     def last(self) -> Path | None:
         """Restores the state of the checkpoint to resume from and returns its folder; None: start anew. Removes all others."""
-        whole = sorted(self._folder.glob(f"{_WHOLE}*"))
-        state = _read_stage_state(whole[-1]) if whole else {}
-        latest = whole[-1] if state.get("made_by") == self._made_by else None
-        if latest is not None and (damaged := _damaged(latest, state.get("files", {}))):
-            print(f"{latest / damaged} is damaged: the stage starts again from its input policy", file=sys.stderr)
-            latest = None
-        wait_for_all()
+        latest = of_main(self._find)
         self._remove_all_but(latest)
         wait_for_all()
         if latest is not None:
-            self._running.restore(state["running"])
+            self._running.restore(_read_stage_state(latest)["running"])
         return latest
+
+    def _find(self) -> Path | None:
+        """The last checkpoint, if it is of this spec and code, and whole; reads all of it."""
+        whole = sorted(self._folder.glob(f"{_WHOLE}*"))
+        state = _read_stage_state(whole[-1]) if whole else {}
+        if state.get("made_by") != self._made_by:
+            return None
+        if damaged := _damaged(whole[-1], state.get("files", {})):
+            print(f"{whole[-1] / damaged} is damaged: the stage starts again from its input policy", file=sys.stderr)
+            return None
+        return whole[-1]
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Completes the checkpoint that the trainer wrote, and removes the one before."""

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from storage.errors import BadInput
 from train.models.sharding import is_sharded, join_processes, sharding_arguments
 from train.spec import ModelSettings, Precision, RLSettings, SFTSettings
+
+Result = TypeVar("Result")
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _PLAIN = ModelSettings()
@@ -37,6 +40,17 @@ def wait_for_all() -> None:
 
     if distributed.is_available() and distributed.is_initialized():
         distributed.barrier()
+
+
+def of_main(find: Callable[[], Result]) -> Result:
+    """What the main process finds, in all training processes."""
+    from torch import distributed
+
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return find()
+    found: list[Any] = [find() if is_main() else None]
+    distributed.broadcast_object_list(found)
+    return cast("Result", found[0])
 
 
 def settle() -> None:

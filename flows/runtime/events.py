@@ -40,7 +40,10 @@ def emit(event: str, config: Config, **payload: Any) -> None:
 
 
 def emit_alarms(config: Config, result: Mapping[str, Any]) -> None:
-    """Emit what an operator should know of a synthesis: `automations.yaml` acts on it. result: of a run that failed without its end."""
+    """Emit what an operator should know of a synthesis: `automations.yaml` acts on it.
+
+    result: of the run; of one that failed, its proposals and what rejected them.
+    """
     if result.get("is_spent"):
         emit(BUDGET_SPENT, config, notes=result["notes"])
     reason, count = max(result["rejected"].items(), key=lambda each: each[1], default=("", 0))

@@ -99,7 +99,7 @@ def run_flow(
 
     Raises:
         BadInput: the server of PREFECT_API_URL does not answer, or `.prefect` is not a folder; nothing is written.
-        HeadraceError: another process works on the store, or the server has stopped to answer for longer than Prefect tries it again.
+        HeadraceError: another process works on the store, or the server stopped answering for longer than Prefect tries again.
         KeyboardInterrupt: Ctrl-C, also if a library turned it into another error.
         Exception: any exception of the flow.
     """
