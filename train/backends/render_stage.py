@@ -22,8 +22,9 @@ from storage.errors import BadInput
 from storage.records import content_id
 from storage.releases.release import load_split
 from storage.store import Store
-from train.backends import roll, verl
 from train.backends.cluster_shape import ClusterShape, check_stage
+from train.backends.roll import roll_pipeline as roll
+from train.backends.verl import verl_overrides as verl
 from train.spec import StageSpec
 
 RenderEngine = Literal["verl", "roll"]

@@ -11,9 +11,10 @@ import pytest
 
 from storage.errors import BadInput
 from tests.train.backends.stages import RL, SFT, stage
-from train.backends import roll, verl
 from train.backends.cluster_shape import ClusterShape
 from train.backends.render_stage import render
+from train.backends.roll import roll_pipeline as roll
+from train.backends.verl import verl_overrides as verl
 from train.rl.losses import LOSSES
 from train.spec import LoRASettings, RLSettings, SFTSettings
 

@@ -11,10 +11,10 @@ import yaml
 
 from storage.errors import BadInput
 from tests.train.backends.stages import RL, SFT, stage
-from train.backends import roll
 from train.backends.cluster_shape import ClusterShape
 from train.backends.render_stage import render
-from train.backends.roll_keys import devices
+from train.backends.roll import roll_pipeline as roll
+from train.backends.roll.roll_keys import devices
 
 MANAGER = "team.envs.HeadraceManager"
 EXPECTED = Path(__file__).parent / "expected"

@@ -1,6 +1,6 @@
 """Renders an RL stage for ROLL's agentic pipeline: one complete YAML file and the start command.
 
-One idea: ROLL takes no overrides and ignores unknown keys, so the whole file is rendered and `train/backends/roll_keys.py` checks each key.
+One idea: ROLL takes no overrides and ignores unknown keys, so the whole file is rendered and `train/backends/roll/roll_keys.py` checks each key.
 SFT is not supported: ROLL's SFT takes single-turn rows of instruction and output, without tools.
 
 ROLL sets `num_gpus_per_node` to the number of GPUs that its *driver* sees, or to 1 if the driver sees none. So the job requests no GPU (Ray
@@ -23,7 +23,7 @@ from pydantic import ValidationError
 
 from storage.errors import BadInput
 from train.backends.cluster_shape import MEMORY_SHARE, ClusterShape, ratio_of, rules_of
-from train.backends.roll_keys import Agentic
+from train.backends.roll.roll_keys import Agentic
 from train.spec import LossName, RLSettings, StageSpec
 
 CHECKED = "our own model of the keys of ROLL (commit 8eb27cc) holds; ROLL itself is not asked"

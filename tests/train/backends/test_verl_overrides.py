@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from storage.errors import BadInput
 from tests.train.backends.stages import RL, SFT, stage
-from train.backends import verl
 from train.backends.cluster_shape import ClusterShape
 from train.backends.render_stage import render
+from train.backends.verl import verl_overrides as verl
 
 LOOP = "team.loops.HeadraceLoop"
 EXPECTED = Path(__file__).parent / "expected"
