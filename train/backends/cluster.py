@@ -1,7 +1,8 @@
 """Section `train.cluster`: the Ray cluster, the resources of a stage, and the Ray Job made from them.
 
 One idea: where a stage runs is no part of its spec, so a change here trains no stage again. A job is plain JSON, which `--dry-run` writes
-to a file. SFT uses all nodes and GPUs of the section; RL plays and learns in one process and uses at most one GPU.
+to a file. SFT uses all nodes and GPUs of the section; RL plays and learns in one process and uses at most one GPU. verl and ROLL use all
+of them for every stage; their job is one command, which asks Ray for the GPUs itself.
 Every user of a cluster can read the environment and command of its jobs, so values that look like secrets are refused.
 
 What it does not do: talk to the cluster (`train/backends/ray.py`).
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -19,22 +21,35 @@ from storage.outside.known_secrets import holds_secret, is_secret_name
 from train.child_process import OFFLINE, THREADS
 from train.spec import StageSpec
 
+_OURS = {**THREADS, **OFFLINE, "PYTHONSAFEPATH": "1"}
+_HUB_OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+"""Environment of our own trainer, and of verl and ROLL; `train.cluster.env` adds to it."""
 _INSTEAD = "give it to the nodes themselves (a secret of the cluster, a role of its machines), whose environment every job has"
 
 
+class EngineShape(BaseModel):
+    """What verl and ROLL need to know besides nodes and GPUs: lengths of a conversation, and layout of the policy during rollouts."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    tensor_parallel: int = Field(1, ge=1, description="GPUs of a node that share one copy of the policy during rollouts.")
+    prompt_tokens: int = Field(4096, ge=1, description="Longest opening of a conversation in tokens, tools included.")
+    response_tokens: int = Field(12288, ge=1, description="Most tokens after the opening: answers and tool results together.")
+
+
 class ClusterConfig(BaseModel):
-    """Cluster of the backend `ray`, and the resources of a stage."""
+    """Cluster of the backends `ray`, `verl` and `roll`, and the resources of a stage."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     address: str | None = Field(None, description="Address of the cluster's dashboard, http://HEAD:8265; null: that of RAY_ADDRESS.")
-    nodes: int = Field(1, ge=1, description="Nodes of an SFT stage; RL uses one.")
+    nodes: int = Field(1, ge=1, description="Nodes of a stage; RL of the backend ray uses one.")
     gpus_per_node: int = Field(
-        0, ge=0, description="GPUs of each node; with several in all, `accelerate launch` starts the stage. RL uses one."
+        0, ge=0, description="GPUs of each node; with several in all, ray starts the stage by `accelerate launch`, and RL uses one of them."
     )
     sharding: Literal["none", "fsdp"] = Field(
         "none",
-        description="What each of several GPUs of an SFT stage holds: all weights (none), or a part of them (fsdp: FSDP2).",
+        description="What each of several GPUs of an SFT stage of ray holds: all weights (none), or a part of them (fsdp: FSDP2).",
     )
     cpus: float = Field(1.0, gt=0, description="CPU cores of each node.")
     resources: dict[str, float] = Field(default_factory=dict, description="Custom Ray resources that each node must provide.")
@@ -49,6 +64,7 @@ class ClusterConfig(BaseModel):
         None,
         description="URL (s3://, gs://, file:// ...) for the files of stages; null: all nodes see the store under its path.",
     )
+    engine: EngineShape = Field(default_factory=EngineShape, description="Stages of the backends verl and roll.")
     patience_s: float = Field(120.0, ge=0, description="Longest time without an answer of the cluster before a stage fails, in seconds.")
 
     @field_validator("env")
@@ -122,12 +138,31 @@ def job(cluster: ClusterConfig, submission_id: str, stage: str, spec: str, *, fo
         assert folder is not None
         command = [*_module("train.backends.remote_sync"), cluster.checkpoints, folder, *command]
     resources = {"CPU": cluster.cpus, "GPU": float(cluster.gpus_per_node)} | cluster.resources
-    body: dict[str, Any] = {"submission_id": submission_id, "metadata": {"headrace_stage": stage}, "runtime_env": _runtime_env(cluster)}
+    body: dict[str, Any] = {"submission_id": submission_id, "metadata": {"headrace_stage": stage}, "runtime_env": _runtime_env(cluster, _OURS)}
     if cluster.nodes > 1:
         spread = json.dumps({"nodes": cluster.nodes, "take": resources, "labels": cluster.labels}, separators=(",", ":"))
         return body | {"entrypoint": shlex.join([*_module("train.backends.on_nodes"), spread, *command])}
     body |= {"entrypoint": shlex.join(command), "entrypoint_num_cpus": resources.pop("CPU"), "entrypoint_num_gpus": resources.pop("GPU")}
     more = {"entrypoint_resources": resources, "entrypoint_label_selector": cluster.labels}
+    return body | {name: value for name, value in more.items() if value}
+
+
+def engine_job(
+    cluster: ClusterConfig, submission_id: str, stage: str, script: str, *, variables: Mapping[str, str], about: Mapping[str, str]
+) -> dict[str, Any]:
+    """The body of Ray's `POST /api/jobs/` for a stage that verl or ROLL trains.
+
+    The job takes no GPU and no CPU: the engine asks Ray for them, and a driver with GPUs of its own would not see the others.
+
+    script: path of the start script on the nodes. variables: of the engine's environment. about: more metadata.
+    """
+    body: dict[str, Any] = {
+        "submission_id": submission_id,
+        "metadata": {"headrace_stage": stage, **about},
+        "runtime_env": _runtime_env(cluster, {**_HUB_OFFLINE, **variables}),
+        "entrypoint": shlex.join(["bash", script]),
+    }
+    more = {"entrypoint_resources": cluster.resources, "entrypoint_label_selector": cluster.labels}
     return body | {name: value for name, value in more.items() if value}
 
 
@@ -148,7 +183,6 @@ def _module(name: str) -> list[str]:
     return ["python", "-P", "-m", name]
 
 
-def _runtime_env(cluster: ClusterConfig) -> dict[str, Any]:
-    variables = {**THREADS, **OFFLINE, "PYTHONSAFEPATH": "1", **cluster.env}
+def _runtime_env(cluster: ClusterConfig, variables: Mapping[str, str]) -> dict[str, Any]:
     given = {"image_uri": cluster.image, "working_dir": cluster.working_dir, "pip": list(cluster.pip)}
-    return {"env_vars": variables} | {name: value for name, value in given.items() if value}
+    return {"env_vars": {**variables, **cluster.env}} | {name: value for name, value in given.items() if value}

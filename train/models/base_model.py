@@ -7,7 +7,6 @@ template, is part of the ids of all stages that come of it.
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from storage.records import FunctionCall, Message, Tool, ToolCall, content_id
 from synth.engines.engine_names import weights_of
 from synth.engines.local.chat_format import ChatFormat
 from synth.engines.local.model_folder import check_folder
+from train.models.weight_files import check_weights
 
 _FILES = ("*.safetensors", "*.safetensors.index.json", "*.json", "*.jinja", "*.txt", "*.model")
 """What is fetched from the hub; weights as safetensors alone."""
@@ -61,19 +61,6 @@ def window_of(folder: Path) -> int:
     return window
 
 
-def parameters_of(folder: Path) -> int:
-    """Number of weights in the safetensors files, by their headers alone."""
-    return sum(math.prod(tensor["shape"]) for path in folder.glob("*.safetensors") for tensor in _header(path)[0].values())
-
-
-def _header(path: Path) -> tuple[dict[str, dict[str, Any]], int]:
-    """Name -> shape and place of each tensor in a safetensors file; and the bytes that come after the header."""
-    with path.open("rb") as file:
-        header: dict[str, dict[str, Any]] = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        rest = path.stat().st_size - file.tell()
-    return {name: tensor for name, tensor in header.items() if name != "__metadata__"}, rest
-
-
 def check_base_model(folder: Path) -> None:
     """Checks that a folder can be trained for tool use.
 
@@ -82,30 +69,12 @@ def check_base_model(folder: Path) -> None:
             does not list tools, drops calls or their results, or writes calls in a form that our engine does not read.
     """
     check_folder(folder)
-    _check_weights(folder)
+    check_weights(folder)
     if window_of(folder) < 1:
         raise BadInput(f"{folder}/config.json has no max_position_embeddings: the longest conversation is unknown")
     tokenizer = _tokenizer(folder)
     _check_tokenizer(folder, tokenizer)
     _check_template(folder, tokenizer)
-
-
-def _check_weights(folder: Path) -> None:
-    """By names of files and by headers; that they have all weights of the model is seen when a stage loads it, before it trains."""
-    if not any(folder.glob("*.safetensors")):
-        raise BadInput(f"{folder} has its weights as pickles, which can run any program: save them as *.safetensors")
-    for index in folder.glob("*.safetensors.index.json"):
-        lost = sorted({file for file in json.loads(index.read_text())["weight_map"].values() if not (folder / file).is_file()})
-        if lost:
-            raise BadInput(f"{folder} lacks {len(lost)} of its weight files, {lost[0]} among them: copy the whole model folder again")
-    for path in folder.glob("*.safetensors"):
-        try:
-            tensors, size = _header(path)
-            is_whole = bool(tensors) and size >= max(tensor["data_offsets"][1] for tensor in tensors.values())
-        except (ValueError, KeyError, TypeError, OverflowError):
-            is_whole = False
-        if not is_whole:
-            raise BadInput(f"{path} is cut off, or holds no weights: copy the whole model folder again")
 
 
 def _check_tokenizer(folder: Path, tokenizer: Any) -> None:

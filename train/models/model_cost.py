@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from storage.errors import BadInput
-from train.models.base_model import parameters_of, window_of
+from train.models.base_model import window_of
+from train.models.weight_files import parameters_of
 from train.spec import RLSettings, SFTSettings
 
 ASSUMED_TOKENS = 4096

@@ -19,7 +19,7 @@ from storage.store import Store
 from tests.conftest import RayHead
 from tests.train.backends.small_stages import SFT, released, spec_of
 from tests.waiting import eventually
-from train.backends import ray
+from train.backends import job_backend, ray
 from train.backends.base import StageFailed, run_stage
 from train.backends.cluster import ClusterConfig, job
 from train.backends.local import LocalBackend
@@ -43,7 +43,7 @@ run_stage(RayBackend(ClusterConfig(address=sys.argv[2])), spec, spec.model_out.p
 @pytest.fixture(scope="module", autouse=True)
 def looked_at_often() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ray, "POLL_S", 0.3)
+        patch.setattr(job_backend, "POLL_S", 0.3)
         yield
 
 

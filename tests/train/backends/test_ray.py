@@ -12,7 +12,7 @@ import pytest
 from storage.errors import BadInput, HeadraceError
 from tests.conftest import Serve
 from tests.train.backends.fake_jobs import RUNNING, STOPPED, SUCCEEDED, FakeJobs
-from train.backends import ray
+from train.backends import job_backend
 from train.backends.base import StageFailed, run_stage
 from train.backends.cluster import ClusterConfig
 from train.backends.on_nodes import NO_NODES
@@ -59,8 +59,8 @@ class Stage:
 
 @pytest.fixture
 def stage(tmp_path: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> Stage:
-    monkeypatch.setattr(ray, "POLL_S", 0.01)
-    monkeypatch.setattr(ray, "_ARRIVAL_S", 0.1)
+    monkeypatch.setattr(job_backend, "POLL_S", 0.01)
+    monkeypatch.setattr(job_backend, "ARRIVAL_S", 0.1)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     return Stage(tmp_path, serve)
 
@@ -239,7 +239,7 @@ def test_a_cluster_with_another_ray_is_refused(stage: Stage, version: str) -> No
 
 
 def test_the_rays_that_are_taken_are_those_of_the_extra() -> None:
-    assert f'ray = ["ray[default]>={ray.OLDEST},<{ray.NEWEST}"]' in (ROOT / "pyproject.toml").read_text()
+    assert f'ray = ["ray[default]>={job_backend.OLDEST},<{job_backend.NEWEST}"]' in (ROOT / "pyproject.toml").read_text()
 
 
 def test_what_is_no_ray_cluster_is_told_apart(stage: Stage) -> None:
@@ -376,7 +376,7 @@ def test_a_flow_that_is_told_to_end_stops_its_job(stage: Stage, monkeypatch: pyt
         if next(polls, None) == 2:
             raise ending
 
-    monkeypatch.setattr(ray.time, "sleep", wait)
+    monkeypatch.setattr(job_backend.time, "sleep", wait)
     with pytest.raises(ending):
         stage.launch(cluster)
     assert fake.calls[-2:] == [("POST", f"/api/jobs/{stage.id(cluster)}/stop"), ("GET", f"/api/jobs/{stage.id(cluster)}")]
