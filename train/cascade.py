@@ -42,7 +42,7 @@ from synth.engines.vllm import VLLMConfig, check_installed
 from synth.roles.scripted import TEACHER
 from synth.roles.simulate import trajectories_frame
 from synth.worlds import WORLDS
-from train.backends.base import Backend, run_stage
+from train.backends.base import TAGS, Backend, run_stage
 from train.backends.named import BACKENDS
 from train.config import CascadeConfig
 from train.data.general_data import SPLIT as GENERAL_SPLIT
@@ -310,14 +310,14 @@ class Cascade:
             [
                 self.store.write("stages", part_id("stages", [stage_id], {}, VERSION), _frame([stage_row])),
                 self.store.write("policies", part_id("policies", [stage_id], {}, VERSION), _frame([policy_row])),
-                *([self._running_tags(policy, folder)] if spec.algorithm == "rl" else []),
+                *([self._running_tags(policy, folder)] if spec.algorithm == "rl" and (folder / TAGS).exists() else []),
             ]
         )
         return policy
 
     def _running_tags(self, policy: Policy, folder: Path) -> Part:
-        """Writes RL's running tags of its split's tasks as tags of the new policy."""
-        rows = [json.loads(line) | {"policy_id": policy.id} for line in (folder / "tags.jsonl").read_text().splitlines()]
+        """Writes RL's running tags of its split's tasks as tags of the new policy; verl and ROLL leave none."""
+        rows = [json.loads(line) | {"policy_id": policy.id} for line in (folder / TAGS).read_text().splitlines()]
         frame = pl.DataFrame(rows, schema=TABLES["tags"].columns)
         return self.store.write("tags", part_id("tags", [policy.id], {"purpose": RUNNING}, CERTAINTY_VERSION), frame)
 

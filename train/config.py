@@ -141,7 +141,10 @@ class CascadeConfig(BaseModel):
         description="Suites of others (bfcl, tau2-retail, tau2-airline, agentdojo) that nothing may be trained on: a release with a near "
         "copy of one of their questions is refused before a stage reads it; null: all that are installed here; []: none.",
     )
-    backend: BackendName = Field("local", description="What runs the stages: a process here (local), or a job on a Ray cluster (ray).")
+    backend: BackendName = Field(
+        "local",
+        description="What runs the stages: a process here (local), or a job on a Ray cluster: our trainer (ray), verl, or ROLL (roll).",
+    )
     cluster: ClusterConfig = Field(
         default_factory=ClusterConfig,
         description="The cluster of the backend; a change trains no stage again.",

@@ -37,6 +37,7 @@ from synth.context.offered_tools import CONTEXT_TOOLS
 from synth.engines.local.model_folder import check_folder
 from synth.worlds import WORLDS
 from synth.worlds.stored_worlds import register_stored
+from train.backends.base import TAGS, summary, write_rows
 from train.child_process import dying_with_parent
 from train.device import is_main, processes, settle, uses_bf16
 from train.models.adapters import add_adapters, merge_adapters, without_wrapper
@@ -75,12 +76,12 @@ def run(spec: StageSpec) -> dict[str, Any]:
         if not is_main():
             return {}
         model = merge_adapters(model if weights is None else _unsharded(model, spec, weights))
-        summary = _summary(metrics)
+        figures = summary(metrics)
         if before is not None and (after := general_loss(model, tokenizer, chats, spec.settings.precision)) is not None:
-            summary |= {"general_loss_before": before, "general_loss": after}
-        _write_lines(folder / METRICS, metrics)
+            figures |= {"general_loss_before": before, "general_loss": after}
+        write_rows(folder / METRICS, metrics)
         _put_in_place(model, tokenizer, spec.model_out)
-        result = {"weights_hash": weights_hash(spec.model_out), "metrics": summary, "notes": notes, "code_hash": _code()}
+        result = {"weights_hash": weights_hash(spec.model_out), "metrics": figures, "notes": notes, "code_hash": _code()}
         replace_atomically(folder / "result.json", lambda path: path.write_text(json.dumps(result)) and None)
     shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
     return result
@@ -204,7 +205,7 @@ def _train(
             queue=queue,
             server=server,
         )
-    _write_lines(folder / "tags.jsonl", source.running.tags(since=0).drop("policy_id").to_dicts())
+    write_rows(folder / TAGS, source.running.tags(since=0).drop("policy_id").to_dicts())
     return metrics, notes
 
 
@@ -237,18 +238,6 @@ def _settings_hash(spec: StageSpec) -> str:
 
 def _code() -> str:
     return code_hash("filters", "synth", "train")
-
-
-def _summary(metrics: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Number of steps, and each metric's mean over the last tenth of them, except times."""
-    tail = metrics[-max(1, len(metrics) // 10) :]
-    names = sorted(name for name in {name for row in tail for name in row} - {"step"} if not name.endswith("_s"))
-    return {"steps": float(len(metrics))} | {name: sum(row.get(name, 0.0) for row in tail) / len(tail) for name in names}
-
-
-def _write_lines(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    text = "".join(json.dumps(row) + "\n" for row in rows)
-    replace_atomically(path, lambda draft: draft.write_text(text) and None)
 
 
 def main(arguments: Sequence[str]) -> int:

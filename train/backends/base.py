@@ -5,8 +5,7 @@ stage runs, the backend copies log.txt and metrics.jsonl into it; when the stage
 not know which backend it uses.
 A backend holds no state. `launch` finds a stage that a killed launcher started, so nothing is trained twice.
 
-What it does not do: list the backends (`train/backends/named.py`). verl and ROLL train with their own programs; for them there is only
-rendering (`train/backends/render_stage.py`), no `launch` and `follow`.
+What it does not do: list the backends (`train/backends/named.py`).
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 from storage.errors import HeadraceError
-from storage.files import file_lock
+from storage.files import file_lock, replace_atomically
 from train.backends.cluster import ClusterConfig
 from train.spec import CHECKPOINTS, METRICS, StageSpec
 
-RESULT, FAILURE, LOG = "result.json", "failure.json", "log.txt"
+RESULT, FAILURE, LOG, TAGS = "result.json", "failure.json", "log.txt", "tags.jsonl"
 _LONGEST_WAIT_S = 86_400.0
 _MEMORY = ("out of memory", "outofmemory", "cannot allocate memory", "bad_alloc", "memory pressure")
 """Texts in a log that mean out of memory."""
@@ -175,6 +174,20 @@ class Steps:
         except FileNotFoundError:
             rows = []
         return len(rows), self._most, f"{self._figure} {json.loads(rows[-1])[self._figure]:.3g}" if rows else ""
+
+
+def summary(metrics: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Number of steps, and each metric's mean over those of the last tenth of them that have it, except times."""
+    tail = metrics[-max(1, len(metrics) // 10) :]
+    names = sorted(name for name in {name for row in tail for name in row} - {"step"} if not name.endswith("_s"))
+    values = {name: [row[name] for row in tail if name in row] for name in names}
+    return {"steps": float(len(metrics))} | {name: sum(found) / len(found) for name, found in values.items()}
+
+
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Writes a JSONL file of a stage, whole or not at all."""
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    replace_atomically(path, lambda draft: draft.write_text(text) and None)
 
 
 def is_out_of_memory(log: str) -> bool:

@@ -138,7 +138,8 @@ def job(cluster: ClusterConfig, submission_id: str, stage: str, spec: str, *, fo
         assert folder is not None
         command = [*_module("train.backends.remote_sync"), cluster.checkpoints, folder, *command]
     resources = {"CPU": cluster.cpus, "GPU": float(cluster.gpus_per_node)} | cluster.resources
-    body: dict[str, Any] = {"submission_id": submission_id, "metadata": {"headrace_stage": stage}, "runtime_env": _runtime_env(cluster, _OURS)}
+    environment = _runtime_env(cluster, _OURS)
+    body: dict[str, Any] = {"submission_id": submission_id, "metadata": {"headrace_stage": stage}, "runtime_env": environment}
     if cluster.nodes > 1:
         spread = json.dumps({"nodes": cluster.nodes, "take": resources, "labels": cluster.labels}, separators=(",", ":"))
         return body | {"entrypoint": shlex.join([*_module("train.backends.on_nodes"), spread, *command])}

@@ -66,7 +66,7 @@ def check_stage(spec: StageSpec, shape: ClusterShape, items: Sequence[ReleasedIt
     """
     if spec.model_in is None:
         raise BadInput(f"stage {spec.name} starts from no model folder; only the backend local makes a fresh tiny policy: name a folder")
-    _check_settings(spec)
+    check_settings(spec)
     check_folder(spec.model_in)
     _check_model(spec.model_in, shape)
     if shape.gpus_per_node % shape.tensor_parallel:
@@ -105,7 +105,8 @@ def rules_of(settings: RLSettings, rules: Mapping[LossName, Rules], engine: str)
     return rules[settings.loss]
 
 
-def _check_settings(spec: StageSpec) -> None:
+def check_settings(spec: StageSpec) -> None:
+    """Raises BadInput for a setting that only our own trainer has."""
     for key, value in _OURS.items():
         if getattr(spec.settings, key, None) == value:
             raise BadInput(

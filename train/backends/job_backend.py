@@ -2,7 +2,7 @@
 
 One idea: a job's id is made from the stage, so every caller finds the stage's job. A job survives a killed launcher, and the next launcher
 follows it; two launchers never start two jobs. Only if a job ended without a result does the next call start another, under the next id
-(`-2`, `-3` ...). The whole log is fetched every `POLL_S` seconds; it is short.
+(`-2`, `-3` ...).
 
 What it does not do: send requests (`train/backends/ray_jobs.py`), or know what a job runs and what it leaves: our own trainer
 (`train/backends/ray.py`), verl or ROLL (`train/backends/engines/engine_stage.py`).
@@ -114,7 +114,12 @@ class RayJob(Handle):
 
 
 class JobFiles(ABC):
-    """What a job reads and leaves: the stage's folder gets job.json (the job and its end), log.txt and, by subclasses, the rest."""
+    """What a job reads and leaves: the stage's folder gets job.json (the job and its end), log.txt and, by subclasses, the rest.
+
+    log_every_s: how often the log is fetched, which is whole each time.
+    """
+
+    log_every_s = 0.0
 
     def __init__(self, job: RayJob, cluster: ClusterConfig) -> None:
         self.spec, self.folder, self.body, self.cluster = job.spec, job.folder, job.body, cluster
@@ -236,7 +241,7 @@ class JobBackend(Backend[RayJob]):
             NoAnswer: the cluster has not answered for `patience_s`. StageFailed: the job failed, or left no usable result.
             HeadraceError: the cluster has forgotten the job, or its result cannot be seen here.
         """
-        jobs, files, steps = jobs_of(self.cluster), self.files(handle), Steps(handle)
+        jobs, files, steps, due = jobs_of(self.cluster), self.files(handle), Steps(handle), 0.0
         while True:
             submitted = jobs.find(handle.name)
             if submitted is None:
@@ -244,7 +249,9 @@ class JobBackend(Backend[RayJob]):
                     f"the Ray cluster {jobs.address} no longer knows the job {handle.name}, as after a restart of its head; "
                     "the same command submits it again"
                 )
-            files.bring(jobs.log(handle.name))
+            if submitted.is_over or time.monotonic() >= due:
+                files.bring(jobs.log(handle.name))
+                due = time.monotonic() + files.log_every_s
             progress(*steps.now())
             if submitted.is_over:
                 files.end(jobs.address, submitted)

@@ -1,7 +1,4 @@
-"""The backends by their names in `train.backend` and in a stage's `backend`.
-
-What it does not do: list verl and ROLL, which are only rendered (`train/backends/render_stage.py`).
-"""
+"""The backends by their names in `train.backend` and in a stage's `backend`."""
 
 from __future__ import annotations
 
@@ -10,10 +7,11 @@ from typing import Annotated, Any
 from pydantic import AfterValidator
 
 from train.backends.base import Backend
+from train.backends.engines.engine_stage import RollBackend, VerlBackend
 from train.backends.local import LocalBackend
 from train.backends.ray import RayBackend
 
-BACKENDS: dict[str, type[Backend[Any]]] = {"local": LocalBackend, "ray": RayBackend}
+BACKENDS: dict[str, type[Backend[Any]]] = {"local": LocalBackend, "ray": RayBackend, "verl": VerlBackend, "roll": RollBackend}
 
 
 def _check_name(name: str) -> str:

@@ -1,6 +1,6 @@
 """Client for the jobs of a Ray cluster, over its REST API.
 
-It makes five calls. Ray's own client is not used: it has no time-outs, prefers RAY_ADDRESS to the given address, reports every failure as a
+It makes six calls. Ray's own client is not used: it has no time-outs, prefers RAY_ADDRESS to the given address, reports every failure as a
 text, and needs Ray on the machine that runs the flow.
 """
 
@@ -22,6 +22,8 @@ from storage.errors import BadInput, OutOfReach
 
 POLL_S = 2.0
 _ANSWER_S = 30.0
+_MOST_NODES = 10_000
+"""Ray's own limit of a list."""
 _OVER = ("SUCCEEDED", "FAILED", "STOPPED")
 
 
@@ -65,6 +67,15 @@ class Jobs:
         if status != 200 or not isinstance(answer, dict) or "ray_version" not in answer:
             raise NoAnswer(f"{self.address} is no dashboard of a Ray cluster (status {status}); it is at port 8265 of the head as a rule")
         return str(answer["ray_version"])
+
+    def gpus(self) -> float | None:
+        """Number of GPUs of all nodes that are up; None if the cluster does not tell."""
+        try:
+            _, answer = self._ask("GET", f"/api/v0/nodes?limit={_MOST_NODES}", patience_s=0)
+            nodes = answer["data"]["result"]["result"]
+            return float(sum(node["resources_total"].get("GPU", 0) for node in nodes if node["state"] == "ALIVE"))
+        except (NoAnswer, KeyError, TypeError, AttributeError):
+            return None
 
     def find(self, job_id: str) -> Job | None:
         status, answer = self._ask("GET", f"/api/jobs/{job_id}")

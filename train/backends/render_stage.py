@@ -4,8 +4,8 @@ One idea: the files are a function of the stage's spec and the cluster's shape. 
 refuse what could not be trained, and writes nothing. The caller writes the files and, into the folder `data`, the rows
 (`storage/releases/export.py`, format of the same name). All files must have the same path on every node.
 
-What it does not do: submit the stage. The caller's `adapter` plays our worlds in the engine's process, with
-`train/backends/environment.py`.
+What it does not do: submit the stage. The `adapter` plays our worlds in the engine's process, with `train/backends/environment.py`;
+Headrace has one for each engine (`ADAPTERS`).
 """
 
 from __future__ import annotations
@@ -22,12 +22,17 @@ from storage.errors import BadInput
 from storage.records import content_id
 from storage.releases.release import load_split
 from storage.store import Store
-from train.backends.cluster_shape import ClusterShape, check_stage
+from train.backends.cluster_shape import ClusterShape, check_settings, check_stage
 from train.backends.roll import roll_pipeline as roll
 from train.backends.verl import verl_overrides as verl
 from train.spec import StageSpec
 
 RenderEngine = Literal["verl", "roll"]
+ADAPTERS: Mapping[RenderEngine, Mapping[str, str]] = {
+    "verl": {"rl": "train.backends.verl.agent_loop.HeadraceLoop", "sft": "storage.releases.verl_dataset.ExportedConversations"},
+    "roll": {"rl": "train.backends.roll.proxy_env_manager.HeadraceEnvManager"},
+}
+"""Engine -> kind of stage -> the adapter that Headrace has for it: a class that the engine imports."""
 _CLASS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 _LARGE_WIDTH, _LARGE_RATE = 512, 1e-4
 
@@ -51,22 +56,41 @@ def render(
     spec: StageSpec,
     shape: ClusterShape,
     *,
-    adapter: str,
+    adapter: str | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> Rendered:
     """The files of a stage, for the parent folder of `spec.model_out`.
 
-    adapter: dotted path of the class in the engine's image that adapts our environment (for SFT, our rows) to the engine's interface.
+    adapter: dotted path of the class in the engine's image that adapts our environment (for SFT, our rows) to the engine's interface;
+        None: Headrace's own.
     overrides: dotted keys of the engine -> values.
 
     Raises:
         BadInput: the release, split or policy cannot be trained on; the engine cannot run the stage; the engine lacks a key; or a rule for
             batches or devices is broken.
     """
+    check_stage(spec, shape, load_split(Store(spec.store), spec.release_id, spec.split))
+    return draft(engine, spec, shape, adapter=adapter, overrides=overrides)
+
+
+def draft(
+    engine: RenderEngine,
+    spec: StageSpec,
+    shape: ClusterShape,
+    *,
+    adapter: str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> Rendered:
+    """As `render`, without a look at the release and the input policy, which a dry run does not have yet.
+
+    Raises:
+        BadInput: the engine cannot run the stage, lacks a key, or a rule for batches or devices is broken.
+    """
+    adapter = ADAPTERS[engine].get(spec.algorithm, ADAPTERS[engine]["rl"]) if adapter is None else adapter
     if not _CLASS.fullmatch(adapter):
         raise BadInput(f"adapter {adapter!r} is no dotted path of a class, such as team.worlds.HeadraceLoop")
+    check_settings(spec)
     folder = spec.model_out.absolute().parent
-    check_stage(spec, shape, load_split(Store(spec.store), spec.release_id, spec.split))
     if engine == "roll":
         content = roll.with_overrides(roll.keys(spec, shape, folder=folder, adapter=adapter), overrides or {})
         roll.check(content)
@@ -104,8 +128,8 @@ def _submission(spec: StageSpec, files: Mapping[str, str], folder: Path) -> str:
 def _notes(spec: StageSpec) -> list[str]:
     texts = []
     rate = spec.settings.learning_rate
-    assert spec.model_in is not None
-    width = json.loads((spec.model_in / "config.json").read_text()).get("hidden_size", 0)
+    config = spec.model_in / "config.json" if spec.model_in is not None else None
+    width = json.loads(config.read_text()).get("hidden_size", 0) if config is not None and config.is_file() else 0
     if width >= _LARGE_WIDTH and rate > _LARGE_RATE:
         texts.append(f"learning_rate {rate:g} suits the tiny policy; for a model {width} wide it is probably far too high")
     if spec.settings.micro_batch_size is not None:

@@ -144,6 +144,7 @@ class CustomEnv(_Keys):
 class FileSystem(_Keys):
     type: Literal["file_system"]
     output_dir: str
+    async_upload: Literal[False]
 
 
 class Agentic(_Keys):

@@ -26,7 +26,10 @@ from train.backends.cluster_shape import MEMORY_SHARE, ClusterShape, ratio_of, r
 from train.backends.roll.roll_keys import Agentic
 from train.spec import LossName, RLSettings, StageSpec
 
-CHECKED = "our own model of the keys of ROLL (commit 8eb27cc) holds; ROLL itself is not asked"
+COMMIT = "8eb27cc"
+CHECKED = f"our own model of the keys of ROLL (commit {COMMIT}) holds; ROLL itself is not asked"
+OUTPUT, CHECKPOINTS = "output", "checkpoints"
+"""Folders of a stage: what ROLL's workers save, and where they move it."""
 ENVIRONMENT = "headrace"
 """Id and tag of our GEM environment."""
 _RUNNER = "roll.pipeline.agentic.agent_runner.gem_runner.ToolCallRunner"
@@ -130,10 +133,10 @@ def _pipeline(spec: StageSpec, settings: RLSettings, shape: ClusterShape, folder
     return {
         "exp_name": spec.name,
         "seed": spec.seed,
-        "output_dir": str(folder / "output"),
+        "output_dir": str(folder / OUTPUT),
         "logging_dir": str(folder / "logs"),
         "rollout_dump_dir": str(folder / "rollouts"),
-        "checkpoint_config": {"type": "file_system", "output_dir": str(folder / "checkpoints")},
+        "checkpoint_config": {"type": "file_system", "output_dir": str(folder / CHECKPOINTS), "async_upload": False},
         "track_with": "stdout",
         "num_gpus_per_node": shape.gpus_per_node,
         "max_steps": settings.max_steps,
