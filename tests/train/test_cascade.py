@@ -22,14 +22,18 @@ from storage.record_rows import tasks_frame
 from storage.records import Task
 from storage.releases.lineage import lineage
 from storage.releases.release import ReleaseItem, make_release, manifest_of
+from storage.report.learning_curves import text_curves
 from storage.report.sections import tags as report_tags
 from storage.store import Store, part_id
 from synth.conversations.conversation_task import goal_frames
 from synth.run.config import SynthesisConfig
 from synth.run.synthesize import synthesize
 from synth.tasks.needs import need
+from tests.conftest import Serve
+from tests.train.backends.scripted_engines import PLAYED, ScriptedEngine
 from tests.train.data.test_task_pool import origin
 from tests.train.in_process import run_here
+from train.backends import job_backend
 from train.cascade import Cascade, CascadeResult, run_cascade
 from train.config import CascadeConfig
 from train.data.task_pool import shown_hash, sources
@@ -251,6 +255,31 @@ def test_a_cascade_of_two_stages_goes_from_the_seed_sft_to_rl(store, tmp_path):
     stage = own.query("SELECT input_policy_id, split, release_id FROM stages WHERE output_policy_id = ?", [result.policies[1].id]).row(0)
     assert stage[:2] == (result.policies[0].id, "rl")
     assert manifest_of(own, stage[2])["probed_policy"] == result.policies[0].id
+
+
+@pytest.mark.parametrize("engine", ["verl", "roll"])
+def test_a_stage_of_verl_or_roll_ends_as_a_policy_that_is_evaluated_and_judged(
+    store: Store, tmp_path: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    """Given a finished cascade and a cluster whose jobs leave what the engine leaves, when a stage of that engine follows, then its
+    policy is in the store as any other, with its metrics, and has a verdict; a second call submits nothing."""
+    monkeypatch.setattr(job_backend, "POLL_S", 0.01)
+    own, fake = copy_of(store, tmp_path), ScriptedEngine()
+    settings = {"algorithm": "rl", "split": "rl", "parent": "rl", "max_steps": 2, "tasks_a_step": 2, "draws": 2}
+    cluster = {"address": serve(fake).removesuffix("/v1"), "gpus_per_node": 2, "engine": {"prompt_tokens": 256, "response_tokens": 256}}
+    stages = [*STAGES, {"name": "clustered", "backend": engine, **settings}]
+    config = CascadeConfig.model_validate(CONFIG.model_dump() | {"stages": stages, "cluster": cluster})
+    result = run_cascade(own, config)
+    policy = result.policies[-1]
+    assert policy.name == "clustered" and result.passed["clustered"] in (True, False) and (policy.path / "model.safetensors").exists()
+    (row,) = own.query("SELECT backend, metrics FROM stages WHERE output_policy_id = ?", [policy.id]).rows()
+    metrics = json.loads(row[1])
+    assert row[0] == engine and (metrics["steps"], metrics["rollouts_played"], metrics["rollouts_dropped"]) == (2.0, PLAYED, 1.0)
+    played = own.query("SELECT count(*) FROM rollouts WHERE policy_id = ? AND purpose = 'eval_in'", [policy.id]).item()
+    assert played == CONFIG.eval_tasks * CONFIG.eval_samples
+    assert own.query("SELECT count(*) FROM tags WHERE policy_id = ?", [policy.id]).item() == 0
+    assert "clustered (2 steps)" in text_curves(own) or not result.passed["clustered"]
+    assert run_cascade(own, config).policies == result.policies and len(fake.submitted) == 1
 
 
 def test_a_cascade_of_four_stages_goes_on_with_rl_by_another_loss(store, tmp_path):

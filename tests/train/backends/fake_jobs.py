@@ -27,6 +27,8 @@ class FakeJobs:
         """Statuses of the next answers, whatever was asked for."""
         self.before_submission: Callable[[dict[str, Any]], object] = bool
         self.headers: dict[str, str] = {}
+        self.gpus: float | None = None
+        """Of the one node; None: the cluster does not tell."""
 
     def app(self) -> web.Application:
         app = web.Application()
@@ -40,6 +42,9 @@ class FakeJobs:
             return web.Response(status=self.broken.pop(0), text="Traceback (most recent call last):\n  ...\nOSError: the head is unwell")
         if request.path == "/api/version":
             return web.json_response({"version": "4", "ray_version": self.version})
+        if request.path == "/api/v0/nodes" and self.gpus is not None:
+            node = {"state": "ALIVE", "resources_total": {"CPU": 8.0, **({"GPU": self.gpus} if self.gpus else {})}}
+            return web.json_response({"result": True, "data": {"result": {"total": 1, "result": [node]}}})
         if request.method == "POST" and request.path == "/api/jobs/":
             return self._submit(await request.json())
         job, _, what = request.path.removeprefix("/api/jobs/").partition("/")

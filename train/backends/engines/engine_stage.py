@@ -140,9 +140,7 @@ def check_gpus(cluster: ClusterConfig, title: str) -> None:
     """Raises BadInput if no node of the cluster has a GPU. A cluster that does not tell passes: the job waits for GPUs, or fails."""
     jobs = jobs_of(cluster, 0.0)
     if jobs.gpus() == 0:
-        raise BadInput(
-            f"no node of the Ray cluster {jobs.address} has a GPU, and {title} trains on GPUs: add one (`ray status` shows them)"
-        )
+        raise BadInput(f"no node of the Ray cluster {jobs.address} has a GPU, and {title} trains on GPUs: add such nodes to it")
 
 
 class _Files(JobFiles):

@@ -1,7 +1,7 @@
 """What ROLL leaves of a stage: checkpoints that are Hugging Face folders, and metrics in its state and its log.
 
-One idea: ROLL counts steps from 0, so `checkpoint-N` is the policy after N + 1 steps. A worker writes it to `output/WORKER/checkpoint-N` and
-moves it to `checkpoints/TIME/checkpoint-N`; a move that fails is only logged, so both are looked at.
+One idea: ROLL counts steps from 0, so `checkpoint-N` is the policy after N + 1 steps. A worker writes it to `output/WORKER/checkpoint-N`
+and moves it to `checkpoints/TIME/checkpoint-N`; a move that fails is only logged, so both are looked at.
 
 Source: alibaba/ROLL at 8eb27cc, `roll/pipeline/base_pipeline.py`, `roll/distributed/strategy/fsdp2_strategy.py`, `roll/utils/`.
 """
