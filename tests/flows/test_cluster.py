@@ -15,9 +15,10 @@ from typer.testing import CliRunner
 
 from flows.cli.main import app
 from flows.config import Config, read
-from flows.dry_run import plan
+from flows.dry_run import list_needs, plan, write_rendered
 from flows.runtime.doctor import configured_findings
 from flows.train import run_as_task
+from storage.errors import BadInput
 from storage.store import Store
 from tests.conftest import Serve
 from tests.train.backends.fake_jobs import RUNNING, FakeJobs
@@ -62,6 +63,23 @@ def test_a_dry_run_writes_every_stages_spec_and_job_and_submits_nothing(here: Pa
         assert job["submission_id"].startswith(f"headrace-STAGE-{name}-")
         models.append((spec.model_in, spec.model_out))
     assert [model_in for model_in, _ in models] == [None, models[0][1], models[1][1]]
+
+
+def test_a_dry_run_shows_what_a_stage_of_verl_and_one_of_roll_would_run_and_need(here: Path) -> None:
+    cluster = {"gpus_per_node": 4, "engine": {"prompt_tokens": 300, "response_tokens": 200}}
+    stages = [{"name": "sft2", "backend": "verl"}, {"name": "rl", "backend": "roll"}]
+    config = Config.model_validate({"store": "s/store", "train": {"cluster": cluster, "stages": stages}})
+    assert write_rendered(config) == Path("s/dry-run")
+    files = {str(path.relative_to("s/dry-run")) for path in Path("s/dry-run").glob("*/*")}
+    assert {"sft2/entrypoint.sh", "sft2/start.sh", "sft2/job.json", "rl/pipeline.yaml", "rl/start.sh", "rl/job.json"} <= files
+    job = json.loads((here / "s" / "dry-run" / "rl" / "job.json").read_text())
+    assert job["entrypoint"] == f"bash {here / 's' / 'store' / 'models' / 'STAGE-rl' / 'roll' / 'start.sh'}"
+    needs = list_needs(config)
+    assert "sft2: needs 4 GPUs for verl, free when a stage of sft starts" in needs
+    assert any(need.startswith("rl: needs ROLL 8eb27cc and Headrace in the image") for need in needs), needs
+    few = Config.model_validate({"store": "s/store", "train": {"stages": stages}})
+    with pytest.raises(BadInput, match=r"^stage sft2 runs with verl, which trains on GPUs: set train\.cluster\.gpus_per_node"):
+        write_rendered(few)
 
 
 def test_the_plan_has_a_line_a_stage_and_counts_probes_and_a_verdict_a_policy() -> None:

@@ -104,7 +104,7 @@ class _Files(JobFiles):
             elif time.monotonic() >= end:
                 return False
             else:
-                time.sleep(min(job_backend.POLL_S, 0.5))
+                time.sleep(min(job_backend.ARRIVAL_S / 10, 0.5))
         return True
 
     def fetch(self) -> bool:

@@ -27,7 +27,8 @@ from tests.train.in_process import run_here
 from tests.train.tiny_policies import expert_store, retail_tasks
 from train.cascade import Cascade
 from train.config import CascadeConfig
-from train.models.base_model import check_base_model, model_id, parameters_of, resolve_model, window_of
+from train.models.base_model import check_base_model, model_id, resolve_model, window_of
+from train.models.weight_files import parameters_of
 from train.spec import SFTSettings
 
 TASKS = retail_tasks("order_status", "close_order", each=4)

@@ -71,16 +71,17 @@ class EngineBackend(JobBackend):
         return super().launch(spec, folder)
 
     def needs(self, spec: StageSpec) -> Sequence[Need]:
-        """The cluster answers and has GPUs; that the engine is in the image, the start of the job checks."""
+        """The cluster answers and has GPUs. Whether the engine is in the image, the job checks when it starts."""
+        title, gpus = self.engine.title, self.gpus(spec)
 
         def check(patience_s: float | None) -> None:
             check_fits(self.engine, spec, self.cluster)
             check_ray(self.cluster, patience_s)
+            check_gpus(self.cluster, title)
 
-        gpus, title = self.gpus(spec), self.engine.title
         return [
-            Need("cluster", f"a Ray cluster (version {OLDEST} up to {NEWEST}) whose dashboard answers, for {title}", check),
-            Need("GPUs", f"{gpus} GPUs of the cluster for {title}", lambda _: check_gpus(self.cluster, title)),
+            Need("cluster", f"a Ray cluster (version {OLDEST} up to {NEWEST}) with GPUs, whose dashboard answers, for {title}", check),
+            Need("GPUs", f"{gpus} GPUs for {title}, free when a stage of {spec.algorithm} starts"),
             Need(title, f"{title} {self.engine.version} and Headrace in the image of the nodes; the job checks the version when it starts"),
         ]
 
@@ -200,7 +201,7 @@ class _Files(JobFiles):
                 return self._publish(self._take(saved))
             if time.monotonic() >= end:
                 break
-            time.sleep(min(job_backend.POLL_S, 0.5))
+            time.sleep(min(job_backend.ARRIVAL_S / 10, 0.5))
         if saved is not None:
             raise StageFailed(f"stage {self.spec.name}: {self._engine.title} saved no whole policy at step {saved.step}: {problem}")
         return False

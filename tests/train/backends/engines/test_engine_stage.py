@@ -364,16 +364,17 @@ def test_a_cluster_whose_nodes_have_no_gpu_is_refused_by_name(stage: Stage) -> N
     fake = ScriptedEngine()
     fake.gpus = 0
     cluster = stage.cluster(fake)
-    _, gpus, installed = VerlBackend(cluster).needs(stage.spec())
-    assert gpus.check is not None and installed.check is None and "verl 0.9.1 and Headrace" in installed.requirement
+    answers, gpus, installed = VerlBackend(cluster).needs(stage.spec())
+    assert answers.check is not None and (gpus.check, installed.check) == (None, None)
+    assert gpus.requirement.startswith("2 GPUs for verl") and "verl 0.9.1 and Headrace" in installed.requirement
     words = r"^no node of the Ray cluster http://\S+ has a GPU, and verl trains on GPUs: add such nodes to it$"
     with pytest.raises(BadInput, match=words):
-        gpus.check(0.0)
+        answers.check(0.0)
     with pytest.raises(BadInput, match=words):
         stage.run(cluster)
     assert not fake.submitted
     fake.gpus = None
-    gpus.check(0.0)
+    answers.check(0.0)
     assert stage.run(cluster)["metrics"]["steps"] == 3.0, "a cluster that does not tell has the job wait for GPUs"
 
 
