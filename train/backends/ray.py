@@ -46,7 +46,7 @@ class RayBackend(JobBackend):
         return describe_job(spec, folder, self.cluster, attempt=attempt)[1]
 
     def files(self, job: RayJob) -> JobFiles:
-        return _Files(job, self.cluster)
+        return _RayFiles(job, self.cluster)
 
     def needs(self, spec: StageSpec) -> Sequence[Need]:
         requirement = f"a Ray cluster (version {OLDEST} up to {NEWEST}) whose dashboard answers"
@@ -87,7 +87,7 @@ def describe_job(spec: StageSpec, folder: Path, cluster: ClusterConfig, *, attem
     return spec_json, job(resources_of(cluster, spec), name, spec.name, path, folder=None if url is None else str(inside(root, folder)))
 
 
-class _Files(JobFiles):
+class _RayFiles(JobFiles):
     """Files of a stage, in its folder and under the cluster's URL."""
 
     def __init__(self, job: RayJob, cluster: ClusterConfig) -> None:

@@ -64,7 +64,7 @@ class EngineBackend(JobBackend):
         return engine_job(self.cluster, name, spec.name, str(place / _SCRIPT), variables=variables, about=about)
 
     def files(self, job: RayJob) -> JobFiles:
-        return _Files(job, self.cluster, self.engine)
+        return _EngineFiles(job, self.cluster, self.engine)
 
     def launch(self, spec: StageSpec, folder: Path) -> RayJob | None:
         check_fits(self.engine, spec, self.cluster)
@@ -144,7 +144,7 @@ def check_gpus(cluster: ClusterConfig, title: str) -> None:
         raise BadInput(f"no node of the Ray cluster {jobs.address} has a GPU, and {title} trains on GPUs: add such nodes to it")
 
 
-class _Files(JobFiles):
+class _EngineFiles(JobFiles):
     """Files of a stage and of the engine."""
 
     def __init__(self, job: RayJob, cluster: ClusterConfig, engine: Engine) -> None:
@@ -166,7 +166,8 @@ class _Files(JobFiles):
         files = _texts(render(engine.name, spec, _shape(self.cluster)).files, engine)
         check_gpus(self.cluster, engine.title)
         self.clear()
-        (self.folder / TAGS).unlink(missing_ok=True)
+        for stale in (self.folder / TAGS, place / RESULT):
+            stale.unlink(missing_ok=True)
         for earlier in self.folder.glob(f"{engine.name}*"):
             if earlier != self.folder / place.name or not _is_same(place, files):
                 shutil.rmtree(earlier)
@@ -197,9 +198,10 @@ class _Files(JobFiles):
                 return self._publish(ready)
             saved = next(iter(self._engine.saved(self._place)), None)
             problem = self._problem(saved) if saved is not None else ""
-            if saved is not None and not problem:
+            is_late = time.monotonic() >= end
+            if saved is not None and not problem and (is_late or saved.step >= self.spec.settings.max_steps):
                 return self._publish(self._take(saved))
-            if time.monotonic() >= end:
+            if is_late:
                 break
             time.sleep(min(job_backend.ARRIVAL_S / 10, 0.5))
         if saved is not None:

@@ -154,7 +154,7 @@ def test_a_launcher_that_was_killed_while_it_moved_the_policy_is_followed_by_one
 
     fake = ScriptedEngine()
     with monkeypatch.context() as patch:
-        patch.setattr(engine_stage._Files, "_publish", kill)
+        patch.setattr(engine_stage._EngineFiles, "_publish", kill)
         with pytest.raises(Killed):
             stage.run(stage.cluster(fake), engine)
     assert (stage.folder / "model").is_dir() and not (stage.folder / "result.json").exists()
