@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from storage.errors import BadInput
 from storage.health.weights import weights_hash
 from storage.store import Store
 from tests.conftest import RayHead
@@ -22,6 +23,7 @@ from tests.waiting import eventually
 from train.backends import job_backend, ray
 from train.backends.base import StageFailed, run_stage
 from train.backends.cluster import ClusterConfig, job
+from train.backends.engines.engine_stage import check_gpus
 from train.backends.local import LocalBackend
 from train.backends.ray import RayBackend, describe_job
 from train.backends.ray_jobs import Job, Jobs
@@ -116,6 +118,12 @@ def test_a_stage_through_a_url_gives_the_same_weights(
     assert run_stage(RayBackend(through), spec_of(*store, folder), folder) == locally
     assert sorted(path.name for path in folder.iterdir()) == ["job.json", "log.txt", "metrics.jsonl", "model", "result.json", "spec.json"]
     assert weights_hash(folder / "model") == locally["weights_hash"]
+
+
+def test_a_cluster_tells_that_no_node_of_it_has_a_gpu(cluster: ClusterConfig, jobs: Jobs) -> None:
+    assert jobs.gpus() == 0
+    with pytest.raises(BadInput, match=r"no node of the Ray cluster http://\S+ has a GPU, and verl trains on GPUs"):
+        check_gpus(cluster, "verl")
 
 
 def test_a_launcher_that_is_interrupted_stops_its_job_and_the_next_call_begins_another(

@@ -115,11 +115,9 @@ def rollout_figures(folder: Path) -> dict[str, float]:
     rollouts_dropped: without a reward, because the infrastructure failed.
     """
     played, solved, turns, dropped = 0, 0, 0.0, 0
-    for path in sorted(folder.glob("rollouts*/*.jsonl")):
+    for path in sorted(folder.glob("rollouts/*.jsonl")):
         for line in json_lines(path):
-            if "failure" not in line or "reward" not in line:  # the engine's own dump
-                continue
-            if line["failure"] or line["reward"] is None:
+            if line.get("failure") or line.get("reward") is None:
                 dropped += 1
             else:
                 played, solved, turns = played + 1, solved + (line.get("success") is True), turns + float(line.get("turns") or 0)

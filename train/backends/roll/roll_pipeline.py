@@ -1,7 +1,7 @@
 """Renders an RL stage for ROLL's agentic pipeline: one complete YAML file and the start command.
 
-One idea: ROLL takes no overrides and ignores unknown keys, so the whole file is rendered and `roll_keys.py` checks each key.
-SFT is not supported: ROLL's SFT takes single-turn rows of instruction and output, without tools.
+One idea: ROLL takes no overrides and ignores unknown keys, so the whole file is rendered and `roll_keys.py` checks each key. SFT is not
+supported: ROLL's SFT takes single-turn rows of instruction and output, without tools.
 
 ROLL sets `num_gpus_per_node` to the number of GPUs that its *driver* sees, or to 1 if the driver sees none. So the job requests no GPU (Ray
 would hide the others from it), and the start command first counts the GPUs.
@@ -135,7 +135,7 @@ def _pipeline(spec: StageSpec, settings: RLSettings, shape: ClusterShape, folder
         "seed": spec.seed,
         "output_dir": str(folder / OUTPUT),
         "logging_dir": str(folder / "logs"),
-        "rollout_dump_dir": str(folder / "rollouts"),
+        "rollout_dump_dir": str(folder / "dumps"),
         "checkpoint_config": {"type": "file_system", "output_dir": str(folder / CHECKPOINTS), "async_upload": False},
         "track_with": "stdout",
         "num_gpus_per_node": shape.gpus_per_node,
