@@ -276,7 +276,7 @@ class Cascade:
         """Id made from everything that decides the stage's result, so not from the backend and the checkpoint interval."""
         facts = {
             "name": name,
-            "settings": settings.model_dump(exclude={"checkpoint_steps", "vllm_memory_share"}),
+            "settings": settings.model_dump(exclude={"checkpoint_steps", "vllm_memory_share", "reward_url"}),
             "seed": self.config.seed,
             "split": split,
             "worlds": list(self.config.worlds),
