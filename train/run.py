@@ -243,10 +243,9 @@ def _prompt_tools(setting: Setting) -> list[Tool]:
 
 
 def _settings_hash(spec: StageSpec) -> str:
-    """Hash of everything that decides the result, and of the code: only equal hashes may share checkpoints."""
-    settings = spec.model_dump(
-        mode="json", exclude={"sft": {"checkpoint_steps"}, "rl": {"checkpoint_steps", "vllm_memory_share", "reward_url"}}
-    )
+    """Hash of everything that decides the result, and of the code: only equal hashes may share checkpoints and journals."""
+    elsewhere = {"checkpoint_steps", "vllm_memory_share", "reward_url"}
+    settings = spec.model_dump(mode="json", exclude={"model_out": True, "sft": {"checkpoint_steps"}, "rl": elsewhere})
     return content_id("made", settings, processes(), is_sharded(), _code())
 
 

@@ -11,6 +11,7 @@ give equal tokens, and a conversation that is continued later gives the same tok
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ import torch
 from storage.errors import BadInput
 from storage.health.weights import check_stage_weights
 from storage.records import Message, Tool
-from synth.engines.base import ChatAnswer, ChatRequest, FinishReason
+from synth.engines.base import ChatAnswer, ChatRequest, FinishReason, side_by_side
 from synth.engines.local.chat_format import ChatFormat
 from synth.engines.local.model_folder import check_folder
 from synth.engines.local.qwen3 import Qwen3Decoder, cache_bytes
@@ -34,6 +35,7 @@ Reply = Callable[[int, ChatAnswer], Sequence[Message] | None]
 
 CACHES_BYTES = 8 * 2**30
 """Most memory of the caches of a batch."""
+_SLOW_REPLY_S = 0.005
 _USUAL_TOKENS = 4096
 """Length that conversations are taken to have, if the window is longer."""
 
@@ -197,6 +199,7 @@ class HFEngine:
         self.batch_rows = max(1, min(batch_rows, CACHES_BYTES // a_row))
         self.chat_format = ChatFormat(tokenizer, ends_in(model.generation_config))
         self._one_at_a_time = threading.Lock()
+        self._slow_replies = False
 
     @property
     def name(self) -> str:
@@ -247,8 +250,10 @@ class HFEngine:
         while active:
             fed = [len(rows[index].known) for index in active]
             self.sample([rows[index] for index in active], hidden)
-            for index in active:
-                self._advance(rows[index], offset + places[index], reply)
+            ended = [(index, answer) for index in active if (answer := self.answer_of(rows[index])) is not None]
+            messages = self._replies([(offset + places[index], answer) for index, answer in ended], reply)
+            for (index, answer), more in zip(ended, messages, strict=True):
+                self.go_on(rows[index], answer.message, more)
             open_rows = [(index, start) for index, start in zip(active, fed, strict=True) if not rows[index].is_over]
             active = [index for index, _ in open_rows]
             if active:
@@ -291,8 +296,15 @@ class HFEngine:
         row.logprobs = []
         row.turn = len(row.known)
 
-    def _advance(self, row: OpenConversation, index: int, reply: Reply) -> None:
-        """If the last token ends the answer, asks `reply` for the next messages."""
-        answer = self.answer_of(row)
-        if answer is not None:
-            self.go_on(row, answer.message, reply(index, answer))
+    def _replies(self, answers: Sequence[tuple[int, ChatAnswer]], reply: Reply) -> list[Sequence[Message] | None]:
+        """The messages after each answer; side by side if replies were slow lately, as those of tools that wait for another system are."""
+        started = time.monotonic()
+        if self._slow_replies and len(answers) > 1:
+            replies = side_by_side(lambda one: reply(*one), answers, len(answers), "replies", lambda *_: None)
+            each_s = time.monotonic() - started
+        else:
+            replies = [reply(*one) for one in answers]
+            each_s = (time.monotonic() - started) / max(1, len(answers))
+        if answers:
+            self._slow_replies = each_s > _SLOW_REPLY_S
+        return replies

@@ -1,6 +1,7 @@
 """Renders an RL stage for ROLL's agentic pipeline: one complete YAML file and the start command.
 
-One idea: ROLL takes no overrides and ignores unknown keys, so the whole file is rendered and `train/backends/roll/roll_keys.py` checks each key.
+One idea: ROLL takes no overrides and ignores unknown keys, so the whole file is rendered and `train/backends/roll/roll_keys.py` checks each
+key.
 SFT is not supported: ROLL's SFT takes single-turn rows of instruction and output, without tools.
 
 ROLL sets `num_gpus_per_node` to the number of GPUs that its *driver* sees, or to 1 if the driver sees none. So the job requests no GPU (Ray

@@ -6,8 +6,8 @@ from the journal, and a simulation feeds it with measured times; all three decid
 A group is a task with `draws` trajectories; a step learns from the `tasks_a_step` groups that were complete first, whatever their order of
 opening, so a slow world holds up its own groups alone. Version v of the policy has learned from v batches. A trajectory is as old as its
 oldest token. If it is older than the bound when it would be learned from, it is dropped and played again, under another attempt; after
-`ATTEMPTS` of one draw the group is given up. At most (bound + 1) batches of groups are open (AReaL's admission rule, arXiv 2505.24298),
-so the steady state is within the bound.
+`ATTEMPTS` of one draw the group is given up. No more groups are open than can be learned from within the bound if all are played now
+(AReaL's admission rule, arXiv 2505.24298), so only trajectories that take longer than usual are dropped.
 
 What it does not do: choose the worker (`train/rl/trajectories/world_routing.py`).
 Sources: RollArt, arXiv 2512.22560 (staleness bound a trajectory); ROLL, arXiv 2506.06122 (scheduler by sample).
@@ -72,12 +72,12 @@ class Trajectory:
 
 @dataclass(slots=True)
 class Group:
-    """A task and its draws. parent: id of the split's task whose sibling it is. arrived: by draw. opened: version when it was opened."""
+    """A task and its draws. parent: id of the split's task whose sibling it is. arrived: by draw. completed: number in the order
+    of completion; -1 before."""
 
     number: int
     task: Task
     parent: str
-    opened: int
     attempts: list[int]
     arrived: dict[int, Trajectory] = field(default_factory=dict)
     completed: int = -1
@@ -117,20 +117,22 @@ class QueueLedger:
         self.left_out: dict[int, Group] = {}
         """Groups that the next step leaves out."""
         self.step = 0
-        """The step that is learned from next, which is also the version of the policy."""
+        """The step that is learned from next."""
+        self.version = 0
+        """Version of the newest weights that workers can play with: `step`, or `step - 1` while the trainer learns."""
         self._opened = self._completed = 0
 
     @property
     def room(self) -> int:
-        """Number of groups that may be opened now."""
-        steps_ahead = min(self._bound + 1, self._max_steps - self.step)
+        """Number of groups that may be opened now, so that each can be learned from within the bound."""
+        steps_ahead = min(self.version + self._bound + 1, self._max_steps) - self.step
         return max(0, steps_ahead * self._tasks_a_step - len(self.groups))
 
     def open(self, task: Task, parent: str) -> list[Ticket]:
         """Opens a group; the tickets of its draws."""
         number = self._opened
         self._opened += 1
-        self.groups[number] = Group(number, task, parent, self.step, [0] * self._draws)
+        self.groups[number] = Group(number, task, parent, [0] * self._draws)
         return [Ticket(number, draw) for draw in range(self._draws)]
 
     def is_wanted(self, ticket: Ticket) -> bool:
@@ -183,9 +185,9 @@ class QueueLedger:
         return sorted(complete, key=lambda group: (group.oldest, group.completed))
 
     def set_aside(self, min_std: float, resample_rounds: int) -> None:
-        """Leaves complete groups out whose rewards hardly differ, at most `resample_rounds` times `tasks_a_step` a step; others replace them.
+        """Leaves complete groups out whose rewards hardly differ; others are opened instead.
 
-        min_std: as `Loss.min_std`.
+        min_std: as `Loss.min_std`. resample_rounds: at most so many times `tasks_a_step` groups are left out a step.
         """
         for group in self.ready() if resample_rounds else ():
             if len(self.left_out) >= resample_rounds * self._tasks_a_step:

@@ -49,10 +49,10 @@ class OpenedRecord:
 
 @dataclass(frozen=True)
 class DroppedRecord:
-    """A dropped ticket. why: stale, or lost (what played it is gone, and it could not go on elsewhere)."""
+    """A ticket that was too stale. step: that was learned from next."""
 
     ticket: Ticket
-    why: str
+    step: int
 
 
 Record = OpenedRecord | Trajectory | DroppedRecord | StepRecord
@@ -128,7 +128,7 @@ def _written(record: Record) -> dict[str, Any]:
             rest = {"versions": record.versions, "workers": record.workers, "seconds": round(record.seconds, 3)}
             return {"arrived": str(record.ticket), **rest, "row": row}
         case DroppedRecord():
-            return {"dropped": str(record.ticket), "why": record.why}
+            return {"dropped": str(record.ticket), "next_step": record.step}
         case StepRecord():
             return {"step": record.step, "groups": record.groups, "left_out": record.left_out, "metrics": dict(record.metrics)}
 
@@ -142,5 +142,5 @@ def _read(line: Mapping[str, Any]) -> Record:
         versions = tuple((version, tokens) for version, tokens in line["versions"])
         return Trajectory(Ticket.parse(line["arrived"]), Row(**row), versions, tuple(line["workers"]), line["seconds"])
     if "dropped" in line:
-        return DroppedRecord(Ticket.parse(line["dropped"]), line["why"])
+        return DroppedRecord(Ticket.parse(line["dropped"]), line["next_step"])
     return StepRecord(line["step"], tuple(line["groups"]), tuple(line["left_out"]), line["metrics"])

@@ -71,13 +71,14 @@ class TrajectoryQueue:
         self._spec, self._settings, self._source, self._model, self._weights = spec, spec.rl, source, model, scratch / "weights"
         self._weights.mkdir()
         self._folder = spec.model_out.parent
+        self._journal = QueueJournal(self._folder / JOURNAL, made_by)
         settings, setup = spec.rl, PlayerSetup(spec, type(model), model.config, tokenizer, self._weights)
         conversations = settings.tasks_a_step * settings.draws * (settings.staleness + 1)
+        is_over = sum(isinstance(record, StepRecord) for record in self._journal.records) >= settings.max_steps
         self._changed = threading.Condition()
-        self.pool = WorkerPool(setup, settings.rollout_workers, conversations)
+        self.pool = WorkerPool(setup, 0 if is_over else spec.rl.rollout_workers, conversations)
         scoring = {"weights": scoring_of(settings), "collapse": settings.collapse}
         self.rewards = RewardClient(settings.reward_url, store=spec.store, scoring=scoring, on_verdict=self._on_verdict)
-        self._journal = QueueJournal(self._folder / JOURNAL, made_by)
         self._ledger = QueueLedger(
             tasks_a_step=settings.tasks_a_step, draws=settings.draws, bound=settings.staleness, max_steps=settings.max_steps
         )
@@ -117,9 +118,9 @@ class TrajectoryQueue:
                 rated.
         """
         if step in self._repeated:
-            record, groups, left_out = self._repeated.pop(step)
+            record, *repeated = self._repeated.pop(step)
             self.metrics = record.metrics
-            return self._batch(step, groups, left_out)
+            return self._batch(step, *repeated)
         self._hand_over(step)
         self._resize()
         started = time.monotonic()
@@ -131,12 +132,10 @@ class TrajectoryQueue:
                 self._check()
                 self._changed.wait(_LOOK_S)
             left_out = sorted(self._ledger.left_out)
-            groups = [self._ledger.groups[number] for number in numbers]
-            metrics = self._measure(step, groups, time.monotonic() - started)
-            self._journal.add(StepRecord(step, tuple(numbers), tuple(left_out), metrics))
+            self.metrics = self._measure(step, [self._ledger.groups[number] for number in numbers], time.monotonic() - started)
+            self._journal.add(StepRecord(step, tuple(numbers), tuple(left_out), self.metrics))
             taken = self._ledger.take(numbers, left_out)
             self._open_groups()
-        self.metrics = metrics
         return self._batch(step, *taken)
 
     def save(self, checkpoint: Path) -> None:
@@ -152,6 +151,7 @@ class TrajectoryQueue:
             save_model(self._model, str(draft))
             draft.rename(file)
         with self._changed:
+            self._ledger.version = version
             self.pool.use_weights(version)
         weights_file(self._weights, version - 2).unlink(missing_ok=True)
 

@@ -66,7 +66,7 @@ class WorkerPool:
     """The workers of one stage. All methods but `wait` are called under the queue's lock.
 
     Args:
-        count: of workers. conversations: most that are open in the whole stage; each worker gets slots for its share, and half as many more.
+        count: of workers. conversations: most that are open in the whole stage; each worker has slots for one and a half times its share.
     """
 
     def __init__(self, setup: PlayerSetup, count: int, conversations: int) -> None:
@@ -164,7 +164,7 @@ class WorkerPool:
                         f"{self._deaths} rollout workers died one after the other without a word: killed, or out of memory; fewer of them "
                         "need less (rl.rollout_workers)"
                     ) from None
-        self.resize(max(self._count, 1))
+        self.resize(self._count)
         return ended
 
     def kill_pids(self) -> list[int]:

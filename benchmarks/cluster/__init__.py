@@ -1,0 +1,1 @@
+"""Sections of `make bench cluster`."""
