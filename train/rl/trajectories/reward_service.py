@@ -1,8 +1,8 @@
 """Reward as a separate service: conversations in, verdicts and rewards out, over HTTP.
 
 One idea: the service has no state, as a serverless function: a request says all that its answer depends on, so it may be repeated,
-batched, and sent to any of many copies. `answer` is the function; `python -P -m train.rl.trajectories.reward_service` serves it
-(`POST /`, JSON; `--store` names the store with the user's worlds). The answer says how long it computed, which is what such a service bills.
+batched, and sent to any of many copies. `answer` is the function; `python -P -m train.rl.trajectories.reward_service` serves it (`POST /`,
+JSON; `--store` names the store with the user's worlds). The answer says how long it computed, which is what such a service bills.
 
 A conversation comes with the difference that it made to its world's state. One whose outcome is known already (it was cut short, or its
 simulated user judged it) is only scored.

@@ -167,7 +167,12 @@ class WorkerPool:
         self.resize(self._count)
         return ended
 
-    def kill_pids(self) -> list[int]:
+    @property
+    def has_ready(self) -> bool:
+        """Whether a worker has loaded the policy."""
+        return any(handle.slots for handle in self._workers.values())
+
+    def pids(self) -> list[int]:
         """Process ids of the workers."""
         return [handle.process.pid for handle in self._workers.values()]
 
