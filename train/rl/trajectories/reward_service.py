@@ -85,7 +85,7 @@ def _judge(one: Conversation, changes: Mapping[str, Any]) -> Conversation:
     return Conversation(one.task, one.messages, outcome, verdict.reward)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
     """`POST /`: an `answer`; 400 with a text if the request is bad."""
 
     protocol_version = "HTTP/1.1"
@@ -115,7 +115,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 def serve(host: str, port: int) -> ThreadingHTTPServer:
     """A server at this address; port 0: any free one. The caller calls `serve_forever`."""
-    return ThreadingHTTPServer((host, port), _Handler)
+    return ThreadingHTTPServer((host, port), Handler)
 
 
 def main(arguments: Sequence[str]) -> int:
