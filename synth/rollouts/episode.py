@@ -183,9 +183,7 @@ class Episode:
             self.changes = dict(changes)
             return None
         try:
-            verdict = judge(self._kind(), self.task, self.messages, changes)
-            if not (isinstance(verdict, Verdict) and isinstance(verdict.success, bool) and 0 <= verdict.reward <= 1):
-                raise ValueError(f"the verifier said {verdict!r}")
+            verdict = sound_verdict(judge(self._kind(), self.task, self.messages, changes))
         except Exception as error:
             return self._end_with_failure(Outcome.JUDGE_FAILURE, _describe_error(error))
         self.outcome = Outcome.SUCCESS if verdict.success else Outcome.POLICY_FAILURE
@@ -274,6 +272,17 @@ class Episode:
             attempts=self.attempts,
             failure=self.failure,
         )
+
+
+def sound_verdict(verdict: object) -> Verdict:
+    """The verdict, as it is.
+
+    Raises:
+        ValueError: a verifier, which may be the user's, returned something else.
+    """
+    if not (isinstance(verdict, Verdict) and isinstance(verdict.success, bool) and 0 <= verdict.reward <= 1):
+        raise ValueError(f"the verifier said {verdict!r}")
+    return verdict
 
 
 def _describe_error(error: Exception) -> str:

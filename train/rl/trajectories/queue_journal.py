@@ -6,6 +6,7 @@ can be repeated from its journal, although the order of arrivals depends on the 
 
 The file `queue.jsonl` is beside the model folder: a line a record; the first names what it belongs to. A torn last line is cut off. A step
 is on the disk before it is learned from.
+`python -P -m train.rl.trajectories.queue_journal FILE [GROUP ...]` prints the life of groups.
 What it does not do: decide (`train/rl/trajectories/ledger.py`).
 """
 
@@ -13,7 +14,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -144,3 +146,40 @@ def _read(line: Mapping[str, Any]) -> Record:
     if "dropped" in line:
         return DroppedRecord(Ticket.parse(line["dropped"]), line["next_step"])
     return StepRecord(line["step"], tuple(line["groups"]), tuple(line["left_out"]), line["metrics"])
+
+
+def life_of(records: Sequence[Record], group: int) -> list[str]:
+    """What happened to a group, a line an event, in its order."""
+    lines, step = [], 0
+    for record in records:
+        match record:
+            case OpenedRecord() if record.number == group:
+                lines.append(f"before step {step}: opened, a task of world {record.task.world}")
+            case Trajectory() if record.ticket.group == group:
+                tokens = " + ".join(f"{count} tokens by version {version}" for version, count in record.versions)
+                workers = ", then ".join(f"worker {worker}" for worker in record.workers)
+                what = f"draw {record.ticket.draw}" + f", attempt {record.ticket.attempt + 1}" * bool(record.ticket.attempt)
+                lines.append(f"before step {step}: {what}: {tokens}; {workers}; {record.seconds:.1f} s; {record.row.outcome.value}")
+            case DroppedRecord() if record.ticket.group == group:
+                lines.append(f"before step {step}: draw {record.ticket.draw} is too old, and dropped")
+            case StepRecord():
+                if group in (*record.groups, *record.left_out):
+                    lines.append(f"step {record.step}: {'learned from' if group in record.groups else 'left out: equal rewards'}")
+                step = record.step + 1
+            case _:
+                pass
+    return lines
+
+
+def main(arguments: Sequence[str]) -> int:
+    if not arguments:
+        print("usage: python -P -m train.rl.trajectories.queue_journal FILE [GROUP ...]", file=sys.stderr)
+        return 2
+    records = read_journal(Path(arguments[0]))
+    for group in map(int, arguments[1:]) if arguments[1:] else sorted({one.number for one in records if isinstance(one, OpenedRecord)}):
+        print(f"group {group}", *life_of(records, group), sep="\n  ")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

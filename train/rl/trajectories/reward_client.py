@@ -1,7 +1,7 @@
 """Client of the reward service: batches conversations, repeats what failed, and counts calls, retries and billed seconds.
 
-One idea: the service has no state, so every error of the connection or of the server (5xx) has one answer: send the same batch again, later
-and later, until `patience_s` is over. Only a request that the service calls bad (4xx) is an error at once.
+One idea: the service has no state, so every error of the connection or of the server (5xx, or 429 and 408, if it is busy) has one answer:
+send the same batch again, later and later, until `patience_s` is over. Only a request that the service calls bad (4xx) is an error at once.
 The service is the one that `url` names, or a child process that is started here, and started again if it ends.
 
 What it does not do: judge (`train/rl/trajectories/reward_service.py`).
@@ -32,6 +32,9 @@ from train.child_process import THREADS
 BATCH = 32
 """Most conversations of a request."""
 PATIENCE_S = 120.0
+_BUSY = frozenset({408, 425, 429})
+_TO_CHILD = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""A child is on this machine, so no proxy is between."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S, _ANSWER_WITHIN_S = 0.1, 5.0, 60.0
 
 
@@ -78,6 +81,7 @@ class RewardClient:
         self.bill = Bill()
         self.failure: HeadraceError | None = None
         """Why the client has stopped; None while it works."""
+        self._closing = threading.Event()
         self._child: subprocess.Popen[str] | None = None
         self._waiting: queue.Queue[tuple[str, dict[str, Any]] | None] = queue.Queue()
         self._thread = threading.Thread(target=self._run, name="rewards", daemon=True)
@@ -88,7 +92,8 @@ class RewardClient:
         self._waiting.put((key, conversation))
 
     def close(self) -> None:
-        """Ends the thread, after the batch that it is at, and the child."""
+        """Ends the thread, after the request that it is at, and the child."""
+        self._closing.set()
         self._waiting.put(None)
         self._thread.join(_ANSWER_WITHIN_S)
         self._stop_child()
@@ -117,27 +122,33 @@ class RewardClient:
         started, wait_s = time.monotonic(), _FIRST_WAIT_S
         while True:
             try:
-                return self._post(body)
-            except (OSError, HTTPException, ValueError, KeyError) as error:
-                if isinstance(error, urllib.error.HTTPError) and error.code < 500:
-                    raise HeadraceError(f"the reward service {self._url} refuses a request: {_reason(error)}") from error
+                return self._post(body, len(conversations))
+            except (OSError, HTTPException, ValueError, KeyError, TypeError) as error:
+                name, reason = self._url or "of this stage", _reason(error)
+                if isinstance(error, urllib.error.HTTPError) and error.code < 500 and error.code not in _BUSY:
+                    raise HeadraceError(f"the reward service {name} refuses a request: {reason}") from error
                 if time.monotonic() - started > self._patience_s:
                     raise OutOfReach(
-                        f"the reward service {self._url or 'of this stage'} has given no verdict for {self._patience_s:g} s ({error}); the "
+                        f"the reward service {name} has given no verdict for {self._patience_s:g} s ({reason}); the "
                         "same command goes on from the journal once it answers"
                     ) from error
+            if self._closing.wait(wait_s):
+                raise OutOfReach("the stage has ended before the reward service answered")
             self.bill.retries += 1
-            time.sleep(wait_s)
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
-    def _post(self, body: bytes) -> list[Judged]:
+    def _post(self, body: bytes, count: int) -> list[Judged]:
+        opener = urllib.request.build_opener() if self._url else _TO_CHILD
         request = urllib.request.Request(self._url or self._child_url(), body, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=_ANSWER_WITHIN_S) as response:
+        with opener.open(request, timeout=_ANSWER_WITHIN_S) as response:
             content = json.loads(response.read())
         verdicts = [Judged(Outcome(one["outcome"]), one["reward"], one["learned"]) for one in content["verdicts"]]
+        if len(verdicts) != count:
+            raise ValueError(f"it gave {len(verdicts)} verdicts on {count} conversations")
+        seconds = float(content["seconds"])
         self.bill.calls += 1
-        self.bill.conversations += len(verdicts)
-        self.bill.seconds += float(content["seconds"])
+        self.bill.conversations += count
+        self.bill.seconds += seconds
         return verdicts
 
     def _child_url(self) -> str:
@@ -171,7 +182,9 @@ class RewardClient:
                 self._child.stdout.close()
 
 
-def _reason(error: urllib.error.HTTPError) -> str:
-    with suppress(ValueError, KeyError, OSError):
-        return str(json.loads(error.read())["error"])
-    return str(error)
+def _reason(error: Exception) -> str:
+    """What the service says about an error of its own; else the error, in one line."""
+    if isinstance(error, urllib.error.HTTPError):
+        with suppress(ValueError, KeyError, TypeError, OSError, HTTPException):
+            return str(json.loads(error.read())["error"])
+    return " ".join(str(error).split()) or type(error).__name__

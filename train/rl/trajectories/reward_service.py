@@ -20,17 +20,19 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from storage.errors import BadInput
 from storage.records import Message, Outcome, Task
 from storage.store import Store
+from synth.rollouts.episode import sound_verdict
 from synth.tasks.verify import judge
 from synth.worlds import WORLDS
 from synth.worlds.stored_worlds import register_stored
 from train.child_process import dying_with_parent
-from train.rl.rewards import score_rated
+from train.rl.rewards import AGGREGATES, SCORERS, score_rated
 from train.spec import AggregateName, ScorerName
 
 
@@ -55,30 +57,42 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         BadInput: this is no such request.
     """
-    started = time.process_time()
+    started = time.thread_time()  # other threads compute for other callers
     try:
-        weights: dict[ScorerName, float] = {name: float(weight) for name, weight in request["weights"].items()}
+        weights = _read_weights(request["weights"])
         collapse: AggregateName = request["collapse"]
+        if collapse not in AGGREGATES:
+            raise ValueError(f"unknown collapse {collapse!r}: {', '.join(AGGREGATES)}")
         given = [_read(one) for one in request["conversations"]]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BadInput(f"this is no request for rewards ({type(error).__name__}: {str(error)[:200]})") from None
+        raise BadInput(f"this is no request for rewards ({type(error).__name__}: {' '.join(str(error).split())[:200]})") from None
     judged = [_judge(conversation, changes) for conversation, changes in given]
     verdicts = [{"outcome": one.outcome, "reward": one.reward, "learned": score_rated(one.task, one, weights, collapse)} for one in judged]
-    return {"verdicts": verdicts, "seconds": time.process_time() - started}
+    return {"verdicts": verdicts, "seconds": time.thread_time() - started}
+
+
+def _read_weights(given: Mapping[ScorerName, Any]) -> dict[ScorerName, float]:
+    if unknown := [name for name in given if name not in SCORERS]:
+        raise ValueError(f"unknown scorer {unknown[0]!r}: {', '.join(SCORERS)}")
+    weights = {name: float(weight) for name, weight in given.items()}
+    if not weights or not all(0 < weight < inf for weight in weights.values()):
+        raise ValueError("give a finite weight above 0 to at least one scorer")
+    return weights
 
 
 def _read(given: Mapping[str, Any]) -> tuple[Conversation, Mapping[str, Any]]:
-    outcome = given["outcome"]
+    outcome, reward = given["outcome"], given["reward"]
     messages = tuple(Message.model_validate(message) for message in given["messages"])
     task = Task.model_validate(given["task"])
-    return Conversation(task, messages, None if outcome is None else Outcome(outcome), given["reward"]), given["changes"]
+    changes = dict(given["changes"] or {})
+    return Conversation(task, messages, None if outcome is None else Outcome(outcome), None if reward is None else float(reward)), changes
 
 
 def _judge(one: Conversation, changes: Mapping[str, Any]) -> Conversation:
     if one.outcome is not None:
         return one
     try:
-        verdict = judge(WORLDS[one.task.world], one.task, one.messages, changes)
+        verdict = sound_verdict(judge(WORLDS[one.task.world], one.task, one.messages, changes))
     except Exception:  # no exception of a verifier counts as the policy's failure
         return Conversation(one.task, one.messages, Outcome.JUDGE_FAILURE, None)
     outcome = Outcome.SUCCESS if verdict.success else Outcome.POLICY_FAILURE
@@ -86,16 +100,25 @@ def _judge(one: Conversation, changes: Mapping[str, Any]) -> Conversation:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """`POST /`: an `answer`; 400 with a text if the request is bad."""
+    """`POST /`: an `answer`; with a text, 400 if the request is bad, and 500 for any other error."""
 
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         try:
-            self._send(200, answer(json.loads(body)))
-        except (BadInput, ValueError) as error:
+            body = self.rfile.read(max(0, int(self.headers.get("Content-Length", 0))))
+            request = json.loads(body)
+        except ValueError as error:
+            self._send(400, {"error": f"this is no JSON ({error})"})
+            return
+        try:
+            content = answer(request)
+        except BadInput as error:
             self._send(400, {"error": str(error)})
+        except Exception as error:  # the caller asks again, perhaps another copy
+            self._send(500, {"error": f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"})
+        else:
+            self._send(200, content)
 
     def do_GET(self) -> None:
         """Health."""
