@@ -160,7 +160,8 @@ def audit(records: Sequence[Record], spec: StageSpec) -> tuple[int, int]:
             case Trajectory():
                 ledger.arrive(record)
             case DroppedRecord():
-                given_up += ledger.drop(record.ticket).again is None
+                was_open = record.ticket.group in ledger.groups
+                given_up += was_open and ledger.drop(record.ticket).again is None
             case StepRecord():
                 every = ledger.groups
                 lost += sum(settings.draws - len(every[number].arrived) for number in record.groups)
