@@ -10,6 +10,7 @@ What it does not do: decide what is opened or dropped (`train/rl/trajectories/le
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -28,6 +29,8 @@ MOST_DEATHS = 6
 """Workers that may die one after the other without a finished conversation between them."""
 MOST_MOVES = 3
 """Workers that may die with one ticket; then it counts as a failure of the infrastructure."""
+SUSPECT = 2
+"""Workers that may die with a ticket before it is played alone: the others that they died with are innocent."""
 
 
 @dataclass(slots=True)
@@ -129,20 +132,24 @@ class WorkerPool:
                     handle.connection.send(UseWeights(version))
 
     def dispatch(self) -> None:
-        """Sends waiting groups to workers with room; a group that no worker can take now does not hold up the ones behind it."""
+        """Sends waiting groups to workers with room; a group that no worker can take now does not hold up the ones behind it. While
+        suspects wait, workers run empty for them."""
         if self._version < 0:
             return
         heavy = self._durations.heavy()
         still: deque[list[Ticket]] = deque()
+        has_suspects = any(self._is_suspect(ticket) for tickets in self._waiting for ticket in tickets)
         while self._waiting:
             tickets = [ticket for ticket in self._waiting.popleft() if ticket in self._open]
-            if tickets and not self._send(tickets, heavy):
+            if tickets and (has_suspects != self._is_suspect(tickets[0]) or not self._send(tickets, heavy)):
                 still.append(tickets)
         self._waiting = still
 
     def wait(self, timeout_s: float) -> list[Connection]:
         """Connections with a message, or of a worker that has ended. Called without the lock."""
         connections = [handle.connection for handle in list(self._workers.values())]
+        if not connections:
+            time.sleep(timeout_s)
         return [one for one in wait(connections, timeout_s) if isinstance(one, Connection)] if connections else []
 
     def receive(self, connections: Sequence[Connection]) -> list[Ended]:
@@ -236,13 +243,22 @@ class WorkerPool:
                 self._waiting.appendleft([ticket])
         return ended
 
+    def _is_suspect(self, ticket: Ticket) -> bool:
+        """Whether it may be what its workers died of."""
+        return ticket in self._open and self._open[ticket].deaths >= SUSPECT
+
     def _send(self, tickets: list[Ticket], heavy: frozenset[str]) -> bool:
         loads = [
-            Load(handle.number, handle.slots, Counter(self._open[ticket].play.task.world for ticket in handle.tickets))
+            Load(
+                handle.number,
+                1 if any(map(self._is_suspect, handle.tickets)) else handle.slots,
+                Counter(self._open[ticket].play.task.world for ticket in handle.tickets),
+            )
             for handle in self._workers.values()
             if handle.slots
         ]
-        load = choose_worker(self._open[tickets[0]].play.task.world, len(tickets), loads, heavy)
+        needed = self._conversations if self._is_suspect(tickets[0]) else len(tickets)  # a suspect needs a whole worker
+        load = choose_worker(self._open[tickets[0]].play.task.world, needed, loads, heavy)
         if load is None:
             return False
         handle = self._workers[load.worker]
