@@ -2,8 +2,8 @@
 
 One idea: the trainer takes the groups that are complete first, within the bound of staleness; nobody waits for the slowest conversation.
 A thread brings together the parts: workers play (`worker_pool.py`), the reward service judges (`reward_client.py`), the ledger decides
-what is open, taken and dropped (`ledger.py`), the journal keeps it (`queue_journal.py`). Which groups a step takes depends on the speed of
-workers and tools; a stage that finds a journal repeats it, to the same weights.
+what is open, taken and dropped (`queue_ledger.py`), the journal keeps it (`queue_journal.py`). Which groups a step takes depends on the
+speed of workers and tools; a stage that finds a journal repeats it, to the same weights.
 
     trainer       step 0        step 1        step 2            a conversation that is open when new weights come goes on with them; its
     weights    v0            v1            v2            v3     tokens keep the log-probabilities of the weights that sampled them
@@ -39,8 +39,8 @@ from train.rl.rollout_batches import Batch, Row
 from train.rl.rollout_worker import PlayerSetup, weights_file
 from train.rl.task_sampler import FreshTasks
 from train.rl.trajectories.conversation_worker import Play
-from train.rl.trajectories.ledger import Dropped, Group, QueueLedger, Ticket, Trajectory
 from train.rl.trajectories.queue_journal import JOURNAL, DroppedRecord, OpenedRecord, QueueJournal, StepRecord
+from train.rl.trajectories.queue_ledger import Dropped, Group, QueueLedger, Ticket, Trajectory
 from train.rl.trajectories.reward_client import Judged, RewardClient
 from train.rl.trajectories.worker_pool import Ended, WorkerPool
 from train.spec import CHECKPOINTS, StageSpec

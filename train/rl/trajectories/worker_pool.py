@@ -4,7 +4,7 @@ One idea: the pool knows every open ticket, with the answers that were played of
 go on at another one from their last answer, and none is lost or played twice: a message of a ticket that a worker does not hold any more
 is ignored. Workers come and go at any time; tickets without a worker wait.
 
-What it does not do: decide what is opened or dropped (`train/rl/trajectories/ledger.py`).
+What it does not do: decide what is opened or dropped (`train/rl/trajectories/queue_ledger.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 from train.child_process import start_worker
 from train.rl.rollout_worker import PlayerFailed, PlayerSetup
 from train.rl.trajectories.conversation_worker import Broken, Cancel, Finished, Part, Play, Progress, Ready, Retire, UseWeights, work
-from train.rl.trajectories.ledger import Ticket
+from train.rl.trajectories.queue_ledger import Ticket
 from train.rl.trajectories.world_routing import Load, WorldDurations, choose_worker
 
 MOST_DEATHS = 6
