@@ -243,10 +243,14 @@ def _prompt_tools(setting: Setting) -> list[Tool]:
 
 
 def _settings_hash(spec: StageSpec) -> str:
-    """Hash of everything that decides the result, and of the code: only equal hashes may share checkpoints and journals."""
-    elsewhere = {"checkpoint_steps", "vllm_memory_share", "reward_url"}
+    """Hash of everything that decides the result, and of the code: only equal hashes may share checkpoints and journals.
+
+    Of `rollout_workers` it matters whether there are some, not how many.
+    """
+    elsewhere = {"checkpoint_steps", "vllm_memory_share", "reward_url", "rollout_workers"}
     settings = spec.model_dump(mode="json", exclude={"model_out": True, "sft": {"checkpoint_steps"}, "rl": elsewhere})
-    return content_id("made", settings, processes(), is_sharded(), _code())
+    has_workers = spec.rl is not None and spec.rl.rollout_workers is not None
+    return content_id("made", settings, has_workers, processes(), is_sharded(), _code())
 
 
 def _code() -> str:

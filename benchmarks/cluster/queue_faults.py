@@ -36,8 +36,8 @@ import psutil
 from benchmarks.cluster import queue_speed
 from benchmarks.cluster.slow_worlds import CALL_S, FAULTS, STRAGGLER
 from benchmarks.harness import ROOT, Deadline, Figures
-from train.rl.trajectories.ledger import QueueLedger, Trajectory
 from train.rl.trajectories.queue_journal import JOURNAL, DroppedRecord, OpenedRecord, Record, StepRecord, read_journal
+from train.rl.trajectories.queue_ledger import QueueLedger, Trajectory
 from train.rl.trajectories.reward_service import Handler
 
 if TYPE_CHECKING:

@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Any
 from storage.records import Outcome
 from synth.rollouts.episode import Trace
 from train.rl.rollout_batches import Row
-from train.rl.trajectories.ledger import QueueLedger, Ticket, Trajectory
 from train.rl.trajectories.queue_journal import JOURNAL, OpenedRecord, read_journal
+from train.rl.trajectories.queue_ledger import QueueLedger, Ticket, Trajectory
 from train.rl.trajectories.world_routing import Load, WorldDurations, choose_worker
 
 if TYPE_CHECKING:

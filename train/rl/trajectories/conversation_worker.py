@@ -28,7 +28,7 @@ from storage.records import Message, Outcome, Task
 from synth.engines.base import ChatAnswer, ChatRequest
 from synth.rollouts.episode import Episode, Trace, request_of, trace, with_tools
 from train.rl.rollout_worker import PlayerSetup, weights_file
-from train.rl.trajectories.ledger import Ticket
+from train.rl.trajectories.queue_ledger import Ticket
 
 Result = TypeVar("Result")
 

@@ -7,7 +7,7 @@ can be repeated from its journal, although the order of arrivals depends on the 
 The file `queue.jsonl` is beside the model folder: a line a record; the first names what it belongs to. A torn last line is cut off. A step
 is on the disk before it is learned from.
 `python -P -m train.rl.trajectories.queue_journal FILE [GROUP ...]` prints the life of groups.
-What it does not do: decide (`train/rl/trajectories/ledger.py`).
+What it does not do: decide (`train/rl/trajectories/queue_ledger.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from storage.files import disk_errors
 from storage.records import Outcome, Task
 from synth.rollouts.episode import Trace
 from train.rl.rollout_batches import Row
-from train.rl.trajectories.ledger import Ticket, Trajectory
+from train.rl.trajectories.queue_ledger import Ticket, Trajectory
 
 JOURNAL = "queue.jsonl"
 

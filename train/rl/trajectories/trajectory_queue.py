@@ -2,8 +2,8 @@
 
 One idea: the trainer takes the groups that are complete first, within the bound of staleness; nobody waits for the slowest conversation.
 A thread brings together the parts: workers play (`worker_pool.py`), the reward service judges (`reward_client.py`), the ledger decides
-what is open, taken and dropped (`ledger.py`), the journal keeps it (`queue_journal.py`). Which groups a step takes depends on the speed of
-workers and tools; a stage that finds a journal repeats it, to the same weights.
+what is open, taken and dropped (`queue_ledger.py`), the journal keeps it (`queue_journal.py`). Which groups a step takes depends on the
+speed of workers and tools; a stage that finds a journal repeats it, to the same weights.
 
     trainer       step 0        step 1        step 2            a conversation that is open when new weights come goes on with them; its
     weights    v0            v1            v2            v3     tokens keep the log-probabilities of the weights that sampled them
@@ -39,11 +39,11 @@ from train.rl.rollout_batches import Batch, Row
 from train.rl.rollout_worker import PlayerSetup, weights_file
 from train.rl.task_sampler import FreshTasks
 from train.rl.trajectories.conversation_worker import Play
-from train.rl.trajectories.ledger import Dropped, Group, QueueLedger, Ticket, Trajectory
 from train.rl.trajectories.queue_journal import JOURNAL, DroppedRecord, OpenedRecord, QueueJournal, StepRecord
+from train.rl.trajectories.queue_ledger import Dropped, Group, QueueLedger, Ticket, Trajectory
 from train.rl.trajectories.reward_client import Judged, RewardClient
 from train.rl.trajectories.worker_pool import Ended, WorkerPool
-from train.spec import StageSpec
+from train.spec import CHECKPOINTS, StageSpec
 
 METRICS = (*QUEUE_METRICS, "resumed", "workers", "reward_retries", "reward_billed_s")
 """Metrics of a step. staleness: mean of the versions between a trajectory's oldest token and the trained policy. stale_share, dropped,
@@ -114,28 +114,27 @@ class TrajectoryQueue:
         """The batch of a step. The model must have learned from the batches of all earlier steps.
 
         Raises:
-            PlayerFailed: the workers died. OutOfReach: the reward service did. HeadraceError: there are no tasks, or no rollout could be
-                rated.
+            PlayerFailed: the workers died. OutOfReach: the reward service did. HeadraceError: there are no tasks, no rollout could be
+                rated, or the journal lacks steps that the checkpoint has learned from.
         """
         if step in self._repeated:
             record, *repeated = self._repeated.pop(step)
             self.metrics = record.metrics
             return self._batch(step, *repeated)
+        if step != self._ledger.step:
+            raise HeadraceError(
+                f"{self._folder / JOURNAL} ends before step {self._ledger.step}, the last checkpoint at step {step}: lines of the journal "
+                f"were lost. Remove the folder {CHECKPOINTS} beside it; the stage then repeats the journal and goes on from its end"
+            )
         self._hand_over(step)
-        self._resize()
         started = time.monotonic()
-        self._draw_tasks()
         with self._changed:
             self._drop_stale()
-            self._open_groups()
-            while (numbers := self._ledger.next_step()) is None:
-                self._check()
-                self._changed.wait(_LOOK_S)
-            left_out = sorted(self._ledger.left_out)
-            self.metrics = self._measure(step, [self._ledger.groups[number] for number in numbers], time.monotonic() - started)
-            self._journal.add(StepRecord(step, tuple(numbers), tuple(left_out), self.metrics))
-            taken = self._ledger.take(numbers, left_out)
-            self._open_groups()
+        taken = None
+        while taken is None:
+            self._resize()
+            self._draw_tasks()
+            taken = self._take(step, started)
         return self._batch(step, *taken)
 
     def save(self, checkpoint: Path) -> None:
@@ -164,12 +163,27 @@ class TrajectoryQueue:
                     self.pool.resize(wanted)
 
     def _draw_tasks(self) -> None:
-        """Draws tasks for a step more than there is room for now, so that none is missing before the next call."""
+        """Draws tasks for a step more than there is room for now."""
         while len(self._backlog) < self._ledger.room + self._settings.tasks_a_step:
             tasks = self._source(self._blocks)
             parents = self._source.parents
             self._backlog.extend((self._blocks, task, parents[task.id]) for task in tasks)
             self._blocks += 1
+
+    def _take(self, step: int, started: float) -> tuple[list[Group], list[Group]] | None:
+        """The groups of a step, and those that it leaves out; None: too few are complete, after a moment for one to become so."""
+        with self._changed:
+            self._open_groups()
+            if (numbers := self._ledger.next_step()) is None:
+                self._check()
+                self._changed.wait(_LOOK_S)
+                return None
+            left_out = sorted(self._ledger.left_out)
+            self.metrics = self._measure(step, [self._ledger.groups[number] for number in numbers], time.monotonic() - started)
+            self._journal.add(StepRecord(step, tuple(numbers), tuple(left_out), self.metrics))
+            taken = self._ledger.take(numbers, left_out)
+            self._open_groups()
+        return taken
 
     def _measure(self, step: int, groups: Sequence[Group], waited_s: float) -> dict[str, float]:
         """`METRICS` of the step that takes these groups."""

@@ -4,12 +4,13 @@ One idea: the pool knows every open ticket, with the answers that were played of
 go on at another one from their last answer, and none is lost or played twice: a message of a ticket that a worker does not hold any more
 is ignored. Workers come and go at any time; tickets without a worker wait.
 
-What it does not do: decide what is opened or dropped (`train/rl/trajectories/ledger.py`).
+What it does not do: decide what is opened or dropped (`train/rl/trajectories/queue_ledger.py`).
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -21,13 +22,15 @@ from typing import Any
 from train.child_process import start_worker
 from train.rl.rollout_worker import PlayerFailed, PlayerSetup
 from train.rl.trajectories.conversation_worker import Broken, Cancel, Finished, Part, Play, Progress, Ready, Retire, UseWeights, work
-from train.rl.trajectories.ledger import Ticket
+from train.rl.trajectories.queue_ledger import Ticket
 from train.rl.trajectories.world_routing import Load, WorldDurations, choose_worker
 
 MOST_DEATHS = 6
 """Workers that may die one after the other without a finished conversation between them."""
 MOST_MOVES = 3
 """Workers that may die with one ticket; then it counts as a failure of the infrastructure."""
+SUSPECT = 2
+"""Workers that may die with a ticket before it is played alone: the others that they died with are innocent."""
 
 
 @dataclass(slots=True)
@@ -129,20 +132,24 @@ class WorkerPool:
                     handle.connection.send(UseWeights(version))
 
     def dispatch(self) -> None:
-        """Sends waiting groups to workers with room; a group that no worker can take now does not hold up the ones behind it."""
+        """Sends waiting groups to workers with room; a group that no worker can take now does not hold up the ones behind it. While
+        suspects wait, workers run empty for them."""
         if self._version < 0:
             return
         heavy = self._durations.heavy()
         still: deque[list[Ticket]] = deque()
+        has_suspects = any(self._is_suspect(ticket) for tickets in self._waiting for ticket in tickets)
         while self._waiting:
             tickets = [ticket for ticket in self._waiting.popleft() if ticket in self._open]
-            if tickets and not self._send(tickets, heavy):
+            if tickets and (has_suspects != self._is_suspect(tickets[0]) or not self._send(tickets, heavy)):
                 still.append(tickets)
         self._waiting = still
 
     def wait(self, timeout_s: float) -> list[Connection]:
         """Connections with a message, or of a worker that has ended. Called without the lock."""
         connections = [handle.connection for handle in list(self._workers.values())]
+        if not connections:
+            time.sleep(timeout_s)
         return [one for one in wait(connections, timeout_s) if isinstance(one, Connection)] if connections else []
 
     def receive(self, connections: Sequence[Connection]) -> list[Ended]:
@@ -236,13 +243,22 @@ class WorkerPool:
                 self._waiting.appendleft([ticket])
         return ended
 
+    def _is_suspect(self, ticket: Ticket) -> bool:
+        """Whether it may be what its workers died of."""
+        return ticket in self._open and self._open[ticket].deaths >= SUSPECT
+
     def _send(self, tickets: list[Ticket], heavy: frozenset[str]) -> bool:
         loads = [
-            Load(handle.number, handle.slots, Counter(self._open[ticket].play.task.world for ticket in handle.tickets))
+            Load(
+                handle.number,
+                1 if any(map(self._is_suspect, handle.tickets)) else handle.slots,
+                Counter(self._open[ticket].play.task.world for ticket in handle.tickets),
+            )
             for handle in self._workers.values()
             if handle.slots
         ]
-        load = choose_worker(self._open[tickets[0]].play.task.world, len(tickets), loads, heavy)
+        needed = self._conversations if self._is_suspect(tickets[0]) else len(tickets)  # a suspect needs a whole worker
+        load = choose_worker(self._open[tickets[0]].play.task.world, needed, loads, heavy)
         if load is None:
             return False
         handle = self._workers[load.worker]
