@@ -273,14 +273,17 @@ class Cascade:
         return policy
 
     def _stage_id(self, name: str, parent: Policy | None, release_id: str, split: str, settings: SFTSettings | RLSettings) -> str:
-        """Id made from everything that decides the stage's result, so not from the backend and the checkpoint interval."""
+        """Id made from everything that decides the stage's result, so not from the backend, the checkpoint interval and how many workers
+        play rollouts."""
         facts = {
             "name": name,
-            "settings": settings.model_dump(exclude={"checkpoint_steps", "vllm_memory_share"}),
+            "settings": settings.model_dump(exclude={"checkpoint_steps", "vllm_memory_share", "reward_url", "rollout_workers"}),
             "seed": self.config.seed,
             "split": split,
             "worlds": list(self.config.worlds),
         }
+        if getattr(settings, "rollout_workers", None) is not None:
+            facts["plays"] = "trajectories"
         if parent is None and self.base is not None:
             facts["model"] = model_id(self.base)
         return content_id("stage", release_id, parent.id if parent else None, facts, VERSION)

@@ -16,7 +16,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ from train.child_process import dying_with_parent
 from train.device import is_main, processes, settle, uses_bf16
 from train.models.adapters import add_adapters, merge_adapters, without_wrapper
 from train.models.sharding import is_sharded, whole_weights
-from train.rl.task_sampler import routed_tasks
+from train.rl.task_sampler import FreshTasks, routed_tasks
 from train.spec import CHECKPOINTS, METRICS, StageSpec
 
 
@@ -180,12 +180,11 @@ def _train(
         )
         return metrics, notes
     from train.rl.policy_server import serve_policy
-    from train.rl.queue import RolloutQueue
 
     assert spec.rl is not None
     source = routed_tasks(store, items, spec, spec.rl)
     with (
-        RolloutQueue(spec, source, model, tokenizer, scratch) if spec.rl.staleness else nullcontext() as queue,
+        _queue(spec, source, model, tokenizer, scratch) as queue,
         serve_policy(spec.rl, model, tokenizer, scratch=scratch, folder=folder) as server,
     ):
         from train.rl.rl import train_rl  # the import takes seconds, in parallel with the start of the player
@@ -207,6 +206,20 @@ def _train(
         )
     write_rows(folder / TAGS, source.running.tags(since=0).drop("policy_id").to_dicts())
     return metrics, notes
+
+
+def _queue(spec: StageSpec, source: FreshTasks, model: Any, tokenizer: Any, scratch: Path) -> AbstractContextManager[Any]:
+    """The queue of an asynchronous RL stage; a context of None for one that plays and learns in turn."""
+    assert spec.rl is not None
+    if not spec.rl.staleness:
+        return nullcontext()
+    if spec.rl.rollout_workers is None:
+        from train.rl.queue import RolloutQueue
+
+        return RolloutQueue(spec, source, model, tokenizer, scratch)
+    from train.rl.trajectories.trajectory_queue import TrajectoryQueue
+
+    return TrajectoryQueue(spec, source, model, tokenizer, scratch, _settings_hash(spec))
 
 
 def _talks(spec: StageSpec, items: Sequence[ReleasedItem]) -> list[tuple[Sequence[Message], list[Tool]]]:
@@ -231,9 +244,14 @@ def _prompt_tools(setting: Setting) -> list[Tool]:
 
 
 def _settings_hash(spec: StageSpec) -> str:
-    """Hash of everything that decides the result, and of the code: only equal hashes may share checkpoints."""
-    settings = spec.model_dump(mode="json", exclude={"sft": {"checkpoint_steps"}, "rl": {"checkpoint_steps", "vllm_memory_share"}})
-    return content_id("made", settings, processes(), is_sharded(), _code())
+    """Hash of everything that decides the result, and of the code: only equal hashes may share checkpoints and journals.
+
+    Of `rollout_workers` it matters whether there are some, not how many.
+    """
+    elsewhere = {"checkpoint_steps", "vllm_memory_share", "reward_url", "rollout_workers"}
+    settings = spec.model_dump(mode="json", exclude={"model_out": True, "sft": {"checkpoint_steps"}, "rl": elsewhere})
+    has_workers = spec.rl is not None and spec.rl.rollout_workers is not None
+    return content_id("made", settings, has_workers, processes(), is_sharded(), _code())
 
 
 def _code() -> str:

@@ -175,6 +175,17 @@ class RLSettings(ModelSettings):
         description="0: plays and learns in turn. From 1 on: a second process plays meanwhile, with the policy of exactly this many "
         "batches ago.",
     )
+    rollout_workers: int | None = Field(
+        default=None,
+        ge=1,
+        description="null: one process plays whole batches, exactly `staleness` batches behind. A number: so many processes play single "
+        "conversations, each by the newest weights; one with a token older than `staleness` batches is dropped.",
+    )
+    reward_url: str | None = Field(
+        default=None,
+        description="URL of a reward service for `rollout_workers` (`python -P -m train.rl.trajectories.reward_service`); null: the stage "
+        "starts one.",
+    )
     rollouts: RolloutEngine = Field(
         default="auto",
         description="What plays the rollouts: hf, our engine in the training process; vllm, a server that gets the weights before each "
@@ -198,6 +209,14 @@ class RLSettings(ModelSettings):
             raise ValueError(f"first_draws {self.first_draws} must be less than draws {self.draws}; null makes all at once")
         if self.max_rollouts and self.staleness:
             raise ValueError("max_rollouts needs staleness 0: what is played ahead would not be counted")
+        if self.rollout_workers and not self.staleness:
+            raise ValueError("rollout_workers play while the trainer learns: set staleness to 1 or more, or rollout_workers to null")
+        if self.rollout_workers and self.first_draws:
+            raise ValueError("first_draws are drawn for whole batches: set first_draws to null, or rollout_workers to null")
+        if self.reward_url is not None and not self.reward_url.startswith(("http://", "https://")):
+            raise ValueError(f"reward_url {self.reward_url} is no URL of a service: give http://HOST:PORT")
+        if self.reward_url is not None and not self.rollout_workers:
+            raise ValueError("reward_url is asked by rollout_workers alone: set rollout_workers, or reward_url to null")
         rows = self.tasks_a_step * self.draws
         if self.micro_batch_size and rows % self.micro_batch_size:
             raise ValueError(f"micro_batch_size {self.micro_batch_size} does not divide tasks_a_step x draws = {rows}")

@@ -207,7 +207,7 @@ class _Follower:
 
 def engine_contexts(engine: HFEngine, dialogues: Sequence[Dialogue], references: Sequence[Marked]) -> list[Marked | None]:
     """What the engine has in its context where it samples the turns of the references; None where it reads another message."""
-    engine._decoder = Script([[token for token, own in zip(*one, strict=True) if own] for one in references])
+    engine.decoder = Script([[token for token, own in zip(*one, strict=True) if own] for one in references])
     followers = [_Follower(messages) for messages, _ in dialogues]
     requests = [
         ChatRequest(tuple(messages[: next(at for at, one in enumerate(messages) if one.role == "assistant")]), tools, max_tokens=_WINDOW)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
-from storage.records import Cost, Message, Outcome, Rollout, SampledTurn, Task, Tool, content_id
+from storage.records import JSON, Cost, Message, Outcome, Rollout, SampledTurn, Task, Tool, content_id
 from synth.context.offered_tools import tools_of
 from synth.context.view import ViewedWorld, open_world
 from synth.conversations.conversation_play import ConversationPlay, blueprint_of
@@ -88,6 +88,8 @@ class Episode:
     failure: the error, for a failure that the policy did not cause.
     is_unanswered: the engine failed.
     is_lost: the task's world does not exist any more, so another attempt would fail too.
+    is_judged_elsewhere: a conversation that ended by itself gets no outcome here; `changes` is set instead, for the caller to judge by.
+    changes: `World.changes()` at the end.
     """
 
     task: Task
@@ -105,6 +107,8 @@ class Episode:
     failure: str = ""
     is_unanswered: bool = False
     is_lost: bool = False
+    is_judged_elsewhere: bool = False
+    changes: dict[str, JSON] | None = None
     _world: World | ViewedWorld | None = None
     _dialogue: ConversationPlay | None = None
     _turn_steps: int = 0
@@ -175,10 +179,11 @@ class Episode:
             changes = self._world.changes() if self._world is not None else {}
         except Exception as error:
             return self._broken_world(error)
+        if self.is_judged_elsewhere:
+            self.changes = dict(changes)
+            return None
         try:
-            verdict = judge(self._kind(), self.task, self.messages, changes)
-            if not (isinstance(verdict, Verdict) and isinstance(verdict.success, bool) and 0 <= verdict.reward <= 1):
-                raise ValueError(f"the verifier said {verdict!r}")
+            verdict = sound_verdict(judge(self._kind(), self.task, self.messages, changes))
         except Exception as error:
             return self._end_with_failure(Outcome.JUDGE_FAILURE, _describe_error(error))
         self.outcome = Outcome.SUCCESS if verdict.success else Outcome.POLICY_FAILURE
@@ -269,6 +274,17 @@ class Episode:
         )
 
 
+def sound_verdict(verdict: object) -> Verdict:
+    """The verdict, as it is.
+
+    Raises:
+        ValueError: a verifier, which may be the user's, returned something else.
+    """
+    if not (isinstance(verdict, Verdict) and isinstance(verdict.success, bool) and 0 <= verdict.reward <= 1):
+        raise ValueError(f"the verifier said {verdict!r}")
+    return verdict
+
+
 def _describe_error(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
@@ -300,16 +316,9 @@ def play(
     Raises:
         BudgetSpent: the engine's budget is spent.
     """
-    grouped = _held(episodes)
+    grouped = with_tools(episodes)
     requests = [
-        ChatRequest(
-            messages=episode.task.messages,
-            tools=offered if tools else (),
-            temperature=temperature,
-            max_tokens=max_tokens,
-            seed=request_seed(seed, episode.task.id, episode.draw),
-            is_traced=True,
-        )
+        request_of(episode, offered if tools else (), temperature=temperature, seed=seed, max_tokens=max_tokens)
         for episode, offered in grouped
     ]
     episodes = [episode for episode, _ in grouped]
@@ -339,7 +348,19 @@ def _take_turns(engine: Engine, episode: Episode, request: ChatRequest) -> None:
         request = replace(request, messages=tuple(episode.messages))
 
 
-def _held(episodes: Sequence[Episode]) -> list[tuple[Episode, tuple[Tool, ...]]]:
+def request_of(episode: Episode, tools: tuple[Tool, ...], *, temperature: float, seed: int, max_tokens: int) -> ChatRequest:
+    """The first request of an episode; its seed is a function of `seed`, task and draw."""
+    return ChatRequest(
+        messages=episode.task.messages,
+        tools=tools,
+        temperature=temperature,
+        max_tokens=max_tokens,
+        seed=request_seed(seed, episode.task.id, episode.draw),
+        is_traced=True,
+    )
+
+
+def with_tools(episodes: Sequence[Episode]) -> list[tuple[Episode, tuple[Tool, ...]]]:
     """The episodes whose world and tools exist, each with its task's tools; ends the others as lost."""
     groups: list[tuple[Episode, tuple[Tool, ...]]] = []
     for episode in episodes:

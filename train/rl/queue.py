@@ -44,6 +44,8 @@ class RolloutQueue:
         scratch: folder for the folder of weights.
     """
 
+    names = METRICS
+
     def __init__(self, spec: StageSpec, source: FreshTasks, model: Any, tokenizer: Any, scratch: Path) -> None:
         assert spec.rl is not None
         self._settings, self._source, self._model, self._weights = spec.rl, source, model, scratch / "weights"

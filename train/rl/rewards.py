@@ -98,13 +98,25 @@ def score_episodes(
 
 def rewards_of(episodes: Sequence[Episode], settings: RLSettings, seed: str) -> list[float | None]:
     """The number per episode that RL learns from; None if it is not rated. seed: of the shuffling, for `shuffled`."""
-    reward = "success" if settings.reward == "shuffled" else settings.reward
-    weights = reward if isinstance(reward, dict) else {reward: 1.0}
+    weights = scoring_of(settings)
     rewards = score_episodes(episodes, [SCORERS[name] for name in weights], list(weights.values()), AGGREGATES[settings.collapse])
-    return _shuffle(rewards, seed) if settings.reward == "shuffled" else rewards
+    return shuffle_rewards(rewards, seed) if settings.reward == "shuffled" else rewards
 
 
-def _shuffle(numbers: Sequence[float | None], seed: str) -> list[float | None]:
+def scoring_of(settings: RLSettings) -> dict[ScorerName, float]:
+    """Weights of the scorers; the negative control `shuffled` shuffles the scores of `success`."""
+    reward = "success" if settings.reward == "shuffled" else settings.reward
+    return reward if isinstance(reward, dict) else {reward: 1.0}
+
+
+def score_rated(task: Task, rated: Rated, weights: Mapping[ScorerName, float], collapse: AggregateName) -> float | None:
+    """The number of one rollout, by `group` and `collapse`; None if it is not rated."""
+    matrix = group(task, [rated], [SCORERS[name] for name in weights])
+    number = AGGREGATES[collapse](matrix, np.asarray(list(weights.values()), dtype=np.float64))[0]
+    return None if np.isnan(number) else float(number)
+
+
+def shuffle_rewards(numbers: Sequence[float | None], seed: str) -> list[float | None]:
     """The numbers in random order; None stays in place."""
     dealt = [number for number in numbers if number is not None]
     random.Random(f"shuffled/{seed}").shuffle(dealt)

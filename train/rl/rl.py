@@ -13,10 +13,10 @@ log-probabilities are the old ones.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from datasets import Dataset
@@ -34,8 +34,6 @@ from train.models.label_head import project_labels_alone
 from train.rl.credit import CREDITS, CreditBatch, erred_of, turns_of
 from train.rl.losses import LOSSES, RATIOS, Objective, Whole, average_loss, divergence, token_losses
 from train.rl.policy_server import PolicyServer
-from train.rl.queue import METRICS as QUEUE_METRICS
-from train.rl.queue import RolloutQueue
 from train.rl.rewards import hardly_differ
 from train.rl.rollout_batches import Batch, TaskSource, play_batch
 from train.spec import RLSettings
@@ -45,6 +43,22 @@ from trl import GRPOConfig, GRPOTrainer  # after the variable that it reads
 
 Watch = Callable[[Batch], None]
 """Called with every batch."""
+
+
+class BatchQueue(Protocol):
+    """Batches that others play while this process learns: `train.rl.queue.RolloutQueue`, `train.rl.trajectories.trajectory_queue`.
+
+    names: of the metrics of a batch. metrics: of the last one.
+    """
+
+    names: Sequence[str]
+    metrics: Mapping[str, float]
+
+    def begin(self, checkpoint: Path | None) -> None: ...
+
+    def batch(self, step: int) -> Batch: ...
+
+
 FIGURES = ("step", "reward", "rollouts", "idle_share", "loss", "entropy", "learning_rate", "mean_ratio", "clipped_share", "sampled_kl")
 """Metrics of a step. rollouts: number made, those replaced included. idle_share: share of the batch's rows without an advantage. For the
 tokens of the other rows: mean entropy, mean ratio to the sampling policy, share of clipped tokens, and KL divergence from the sampling
@@ -169,7 +183,7 @@ class _Rollouts:
 
     batch: Batch
 
-    def __init__(self, batches: Callable[[int], Batch], watch: Watch, pad: int, queue: RolloutQueue | None = None) -> None:
+    def __init__(self, batches: Callable[[int], Batch], watch: Watch, pad: int, queue: BatchQueue | None = None) -> None:
         self._batches, self._watch, self._pad, self._queue = batches, watch, pad, queue
         self._step = -1
 
@@ -221,7 +235,7 @@ def train_rl(
     watch: Watch = lambda *_: None,
     checkpoints: Checkpoints | None = None,
     live: Path | None = None,
-    queue: RolloutQueue | None = None,
+    queue: BatchQueue | None = None,
     server: PolicyServer | None = None,
 ) -> list[dict[str, float]]:
     """Trains `model` in place; returns one row of metrics per step (`FIGURES`, and `kl` if there is a `beta`).
@@ -231,7 +245,7 @@ def train_rl(
     watch: called with every step's batch.
     checkpoints: saves checkpoints and resumes from the last; None: no checkpoints.
     live: file that gets the rows during training.
-    queue: gives batches and their metrics (`train.rl.queue.METRICS`); None: batches are played here, in turn.
+    queue: gives batches and their metrics; None: batches are played here, in turn.
     server: of this model; plays the batches. None: our engine plays them.
     With a `beta`, `model` must come from a folder, which is read again.
 
@@ -247,7 +261,7 @@ def train_rl(
     played = queue.batch if queue else _playing(server.engine if server else ours(), source, settings, seed, server)
     passes = settings.updates_a_batch
     prompts = [str(step) for step in range(settings.max_steps) for _ in range(settings.tasks_a_step * passes)]
-    names = (*FIGURES, *(("kl",) if settings.beta else ()), *(QUEUE_METRICS if queue else ()))
+    names = (*FIGURES, *(("kl",) if settings.beta else ()), *(queue.names if queue else ()))
     metrics = LiveMetrics(live, names, logged_as_one=passes)
     trainer = PolicyTrainer(
         rollout_func=_Rollouts(played, watch, tokenizer.pad_token_id, queue),

@@ -146,10 +146,10 @@ def _is_uniform(group: Sequence[Row], loss: Loss) -> bool:
 
 def _row(episode: Episode, score: float | None) -> Row:
     assert episode.outcome is not None
-    return Row(episode.task.id, episode.outcome, episode.reward, score, trace(episode.turns), _erred_turns(episode))
+    return Row(episode.task.id, episode.outcome, episode.reward, score, trace(episode.turns), erred_turns(episode))
 
 
-def _erred_turns(episode: Episode) -> tuple[bool, ...]:
+def erred_turns(episode: Episode) -> tuple[bool, ...]:
     """Error flag of each exact turn; only exact turns are in the trace."""
     went_well = turns_without_errors(episode.messages[len(episode.task.messages) :])
     return tuple(not well for well, turn in zip(went_well, episode.turns, strict=False) if turn.is_exact)

@@ -11,6 +11,7 @@ give equal tokens, and a conversation that is continued later gives the same tok
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ import torch
 from storage.errors import BadInput
 from storage.health.weights import check_stage_weights
 from storage.records import Message, Tool
-from synth.engines.base import ChatAnswer, ChatRequest, FinishReason
+from synth.engines.base import ChatAnswer, ChatRequest, FinishReason, side_by_side
 from synth.engines.local.chat_format import ChatFormat
 from synth.engines.local.model_folder import check_folder
 from synth.engines.local.qwen3 import Qwen3Decoder, cache_bytes
@@ -34,6 +35,7 @@ Reply = Callable[[int, ChatAnswer], Sequence[Message] | None]
 
 CACHES_BYTES = 8 * 2**30
 """Most memory of the caches of a batch."""
+_SLOW_REPLY_S = 0.005
 _USUAL_TOKENS = 4096
 """Length that conversations are taken to have, if the window is longer."""
 
@@ -59,7 +61,13 @@ class _Decoder(Protocol):
 
     def start(self, prompts: Sequence[Sequence[int]], length: int) -> torch.Tensor: ...
 
+    def allocate(self, slots: int, length: int) -> None: ...
+
+    def read(self, slots: Sequence[int], contexts: Sequence[Sequence[int]]) -> torch.Tensor: ...
+
     def feed(self, slots: Sequence[int], chunks: Sequence[Sequence[int]]) -> torch.Tensor: ...
+
+    def load_weights(self) -> None: ...
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor: ...
 
@@ -72,16 +80,33 @@ class _TransformersDecoder:
         self._model, self._base, self._head = model, model.get_decoder(), model.get_output_embeddings()
 
     def start(self, prompts: Sequence[Sequence[int]], length: int) -> torch.Tensor:
+        self.allocate(len(prompts), length)
+        return self.read(range(len(prompts)), prompts)
+
+    def allocate(self, slots: int, length: int) -> None:
+        self._read: list[list[int]] = [[] for _ in range(slots)]
+
+    def load_weights(self) -> None:
+        """The model reads its weights at every pass."""
+
+    def read(self, slots: Sequence[int], contexts: Sequence[Sequence[int]]) -> torch.Tensor:
+        """Replaces the content of these slots. A cache of padded rows cannot replace one of them, so the others are read again too."""
         from transformers import DynamicCache
 
+        for slot, context in zip(slots, contexts, strict=True):
+            self._read[slot] = list(context)
         self._cache = DynamicCache(config=self._model.config)
-        self._mask = torch.zeros(len(prompts), 0, dtype=torch.long)
-        return self.feed(range(len(prompts)), prompts)
+        self._mask = torch.zeros(len(self._read), 0, dtype=torch.long)
+        filled = [slot for slot, tokens in enumerate(self._read) if tokens]
+        tokens, self._read = self._read, [[] for _ in self._read]
+        hidden = self.feed(filled, [tokens[slot] for slot in filled])
+        return hidden[torch.tensor([filled.index(slot) for slot in slots])]
 
     def feed(self, slots: Sequence[int], chunks: Sequence[Sequence[int]]) -> torch.Tensor:
         rows, width = len(self._mask), max(len(chunk) for chunk in chunks)
         tokens, fresh = torch.zeros(rows, width, dtype=torch.long), torch.zeros(rows, width, dtype=torch.long)
         for slot, chunk in zip(slots, chunks, strict=True):
+            self._read[slot] += chunk
             tokens[slot, : len(chunk)] = torch.tensor(chunk)
             fresh[slot, : len(chunk)] = 1
         positions = (self._mask.sum(dim=1, keepdim=True) + fresh.cumsum(dim=1) - 1).clamp(min=0)
@@ -102,8 +127,8 @@ class _TransformersDecoder:
 
 
 @dataclass(slots=True)
-class _Row:
-    """An open conversation.
+class OpenConversation:
+    """A conversation that is being sampled.
 
     known: all its tokens so far.
     turn: position of the first token of the current answer.
@@ -132,7 +157,7 @@ def ends_in(generation_config: Any) -> list[int]:
 
 
 @contextmanager
-def _evaluating(model: Any) -> Iterator[None]:
+def evaluating(model: Any) -> Iterator[None]:
     """A model in training with gradient checkpointing has no caches: without this, it would see no more than the newest tokens."""
     was_training = model.training
     model.eval()
@@ -168,12 +193,13 @@ class HFEngine:
         self.model, self.tokenizer = model, tokenizer
         self.policy_version = policy_version or Path(self._path).name
         self.max_length: int = model.config.get_text_config().max_position_embeddings
-        self._decoder: _Decoder = Qwen3Decoder(model) if is_fused and Qwen3Decoder.fits(model) else _TransformersDecoder(model)
+        self.decoder: _Decoder = Qwen3Decoder(model) if is_fused and Qwen3Decoder.fits(model) else _TransformersDecoder(model)
         text_config = model.config.get_text_config()
         a_row = cache_bytes(text_config, min(self.max_length, _USUAL_TOKENS))
-        self._batch_rows = max(1, min(batch_rows, CACHES_BYTES // a_row))
+        self.batch_rows = max(1, min(batch_rows, CACHES_BYTES // a_row))
         self.chat_format = ChatFormat(tokenizer, ends_in(model.generation_config))
         self._one_at_a_time = threading.Lock()
+        self._slow_replies = False
 
     @property
     def name(self) -> str:
@@ -200,40 +226,43 @@ class HFEngine:
 
         `max_tokens` limits each answer. A conversation that outgrows the context window ends without another answer; the others go on.
         """
-        for start in range(0, len(requests), self._batch_rows):
-            batch = requests[start : start + self._batch_rows]
-            with torch.inference_mode(), _evaluating(self.model):
+        for start in range(0, len(requests), self.batch_rows):
+            batch = requests[start : start + self.batch_rows]
+            with torch.inference_mode(), evaluating(self.model):
                 self._run(batch, start, reply)
 
-    def _row(self, request: ChatRequest) -> _Row:
+    def open(self, request: ChatRequest) -> OpenConversation:
+        """The conversation before its first token; it is over if its prompt fills the window."""
         prompt = self.prompt_ids(request.messages, request.tools)
         calls = sum(len(message.tool_calls) for message in request.messages)
-        row = _Row(request, list(prompt), _noise(request.seed, self.max_length), len(prompt), calls)
+        row = OpenConversation(request, list(prompt), _noise(request.seed, self.max_length), len(prompt), calls)
         row.is_over = len(prompt) >= self.max_length
         return row
 
     def _run(self, requests: Sequence[ChatRequest], offset: int, reply: Reply) -> None:
-        if isinstance(self._decoder, Qwen3Decoder) and not Qwen3Decoder.fits(self.model):
-            self._decoder = _TransformersDecoder(self.model)  # a trainer has moved the model since, or adapted it
-        all_rows = [self._row(request) for request in requests]
+        if isinstance(self.decoder, Qwen3Decoder) and not Qwen3Decoder.fits(self.model):
+            self.decoder = _TransformersDecoder(self.model)  # a trainer has moved the model since, or adapted it
+        all_rows = [self.open(request) for request in requests]
         places = [place for place, row in enumerate(all_rows) if not row.is_over]
         rows = [all_rows[place] for place in places]
         active = list(range(len(rows)))
-        hidden = self._decoder.start([row.known for row in rows], self.max_length) if rows else torch.empty(0)
+        hidden = self.decoder.start([row.known for row in rows], self.max_length) if rows else torch.empty(0)
         while active:
             fed = [len(rows[index].known) for index in active]
-            self._sample([rows[index] for index in active], hidden)
-            for index in active:
-                self._advance(rows[index], offset + places[index], reply)
+            self.sample([rows[index] for index in active], hidden)
+            ended = [(index, answer) for index in active if (answer := self.answer_of(rows[index])) is not None]
+            messages = self._replies([(offset + places[index], answer) for index, answer in ended], reply)
+            for (index, answer), more in zip(ended, messages, strict=True):
+                self.go_on(rows[index], answer.message, more)
             open_rows = [(index, start) for index, start in zip(active, fed, strict=True) if not rows[index].is_over]
             active = [index for index, _ in open_rows]
             if active:
-                hidden = self._decoder.feed(active, [rows[index].known[start:] for index, start in open_rows])
+                hidden = self.decoder.feed(active, [rows[index].known[start:] for index, start in open_rows])
 
-    def _sample(self, rows: list[_Row], hidden: torch.Tensor) -> None:
+    def sample(self, rows: list[OpenConversation], hidden: torch.Tensor) -> None:
         """Draws the next token of every row, by the inverse of the cumulative distribution at the row's noise."""
         temperatures = np.array([row.request.temperature for row in rows], dtype=np.float32)
-        scaled = self._decoder.logits(hidden) / torch.from_numpy(np.where(temperatures > 0, temperatures, 1))[:, None]
+        scaled = self.decoder.logits(hidden) / torch.from_numpy(np.where(temperatures > 0, temperatures, 1))[:, None]
         logprobs = torch.log_softmax(scaled, dim=-1)
         noise = torch.from_numpy(np.array([row.noise[len(row.known)] for row in rows], dtype=np.float32))
         cumulative = logprobs.exp().cumsum(dim=-1)
@@ -244,23 +273,38 @@ class HFEngine:
             row.known.append(token)
             row.logprobs.append(value)
 
-    def _advance(self, row: _Row, index: int, reply: Reply) -> None:
-        """If the last token ends the answer, asks `reply` for the next messages."""
+    def answer_of(self, row: OpenConversation) -> ChatAnswer | None:
+        """The answer that the last token has ended; None if it goes on."""
         length = len(row.known) - row.turn
         ended = row.known[-1] in self.chat_format.ends
         if not ended and length < row.request.max_tokens and len(row.known) < self.max_length:
-            return
+            return None
         ids = row.known[row.turn :]
         message = self.chat_format.read(ids, row.calls)
         reason: FinishReason = "length" if not ended else "tool_calls" if message.tool_calls else "stop"
         prompt = tuple(row.known[: row.turn])
-        answer = ChatAnswer(message, reason, tuple(ids), tuple(row.logprobs), row.turn, length, self.policy_version, prompt_ids=prompt)
-        more = reply(index, answer)
-        suffix = self.chat_format.suffix_ids(message, more) if more else []
+        return ChatAnswer(message, reason, tuple(ids), tuple(row.logprobs), row.turn, length, self.policy_version, prompt_ids=prompt)
+
+    def go_on(self, row: OpenConversation, answer: Message, more: Sequence[Message] | None) -> None:
+        """Adds the messages after an answer; without any, or if they fill the window, the conversation is over."""
+        suffix = self.chat_format.suffix_ids(answer, more) if more else []
         if not more or len(row.known) + len(suffix) >= self.max_length:
             row.is_over = True
             return
-        row.calls += len(message.tool_calls)
+        row.calls += len(answer.tool_calls)
         row.known += suffix
         row.logprobs = []
         row.turn = len(row.known)
+
+    def _replies(self, answers: Sequence[tuple[int, ChatAnswer]], reply: Reply) -> list[Sequence[Message] | None]:
+        """The messages after each answer; side by side if replies were slow lately, as those of tools that wait for another system are."""
+        started = time.monotonic()
+        if self._slow_replies and len(answers) > 1:
+            replies = side_by_side(lambda one: reply(*one), answers, len(answers), "replies", lambda *_: None)
+            each_s = time.monotonic() - started
+        else:
+            replies = [reply(*one) for one in answers]
+            each_s = (time.monotonic() - started) / max(1, len(answers))
+        if answers:
+            self._slow_replies = each_s > _SLOW_REPLY_S
+        return replies

@@ -143,7 +143,8 @@ def _projections(layer: Any) -> tuple[Any, ...]:
 
 
 class Qwen3Decoder:
-    """The caches of one batch of conversations, each in a slot. Weights are read at `start`; a trainer may change them afterwards."""
+    """The caches of one batch of conversations, each in a slot. Weights are read at `start`, `allocate` and `load_weights`;
+    a trainer may change them afterwards."""
 
     def __init__(self, model: Any) -> None:
         self._model, config = model, model.config
@@ -168,22 +169,33 @@ class Qwen3Decoder:
 
     def start(self, prompts: Sequence[Sequence[int]], length: int) -> torch.Tensor:
         """Opens a slot per prompt, with room for `length` tokens; last hidden states, [prompts, width]. Equal prompts are read once."""
-        self._load()
-        shape = (len(prompts), self._kv_heads, length, self._head_dim)
+        self.allocate(len(prompts), length)
+        return self.read(range(len(prompts)), prompts)
+
+    def allocate(self, slots: int, length: int) -> None:
+        """Opens empty slots, with room for `length` tokens each, and reads the weights."""
+        self.load_weights()
+        shape = (slots, self._kv_heads, length, self._head_dim)
         self._caches = [(np.empty(shape, dtype=np.float32), np.empty(shape, dtype=np.float32)) for _ in self._layers]
-        self._lengths = np.zeros(len(prompts), dtype=np.int64)
+        self._lengths = np.zeros(slots, dtype=np.int64)
+
+    def read(self, slots: Sequence[int], contexts: Sequence[Sequence[int]]) -> torch.Tensor:
+        """Replaces the content of these distinct slots; last hidden states, [slots, width]. Equal contexts are read once."""
+        self._lengths[slots] = 0
         first: dict[tuple[int, ...], int] = {}
-        origin = [first.setdefault(tuple(prompt), slot) for slot, prompt in enumerate(prompts)]
-        slots = sorted(set(origin))
-        hidden = self.feed(slots, [prompts[slot] for slot in slots])
-        copies = [slot for slot, source in enumerate(origin) if slot != source]
-        sources = [origin[slot] for slot in copies]
-        longest = int(self._lengths.max())
-        for keys, values in self._caches:
-            keys[copies, :, :longest] = keys[sources, :, :longest]
-            values[copies, :, :longest] = values[sources, :, :longest]
-        self._lengths[copies] = self._lengths[sources]
-        place = {slot: index for index, slot in enumerate(slots)}
+        origin = [first.setdefault(tuple(context), slot) for slot, context in zip(slots, contexts, strict=True)]
+        context_of = dict(zip(slots, contexts, strict=True))
+        unique = sorted(set(origin))
+        hidden = self.feed(unique, [context_of[slot] for slot in unique])
+        copies = [slot for slot, source in zip(slots, origin, strict=True) if slot != source]
+        sources = [source for slot, source in zip(slots, origin, strict=True) if slot != source]
+        if copies:
+            longest = int(self._lengths[sources].max())
+            for keys, values in self._caches:
+                keys[copies, :, :longest] = keys[sources, :, :longest]
+                values[copies, :, :longest] = values[sources, :, :longest]
+            self._lengths[copies] = self._lengths[sources]
+        place = {slot: index for index, slot in enumerate(unique)}
         return hidden[torch.tensor([place[source] for source in origin])]
 
     def feed(self, slots: Sequence[int], chunks: Sequence[Sequence[int]]) -> torch.Tensor:
@@ -201,7 +213,7 @@ class Qwen3Decoder:
         """[n, width] -> [n, vocabulary]."""
         return F.linear(torch.from_numpy(_rms_normalise(hidden.numpy(), self._epsilon)), self._head)
 
-    def _load(self) -> None:
+    def load_weights(self) -> None:
         """Concatenates projections of the same input, and multiplies each norm's weights into the next product."""
         base = self._model.model
         with torch.no_grad():

@@ -7,54 +7,39 @@ from dataclasses import replace
 
 import pytest
 import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import Qwen3ForCausalLM
 
 from storage.errors import BadInput
-from storage.records import Message, Outcome, SampledTurn
-from synth.engines.base import ChatAnswer, ChatRequest, Engine
+from storage.records import Outcome
+from synth.engines.base import ChatRequest, Engine
 from synth.engines.local.hf import HFEngine
 from synth.rollouts.draws import rollout
-from synth.rollouts.episode import Conversing, Trace, trace
-from tests.train.tiny_policies import expert_conversations, retail_tasks
+from synth.rollouts.episode import Conversing, Trace
+from tests.synth.engines.local.untrained_talks import (
+    WINDOW,
+    ToolReplies,
+    build_tokenizer,
+    forward_logprobs,
+    requests_of,
+    trace_of,
+    untrained_model,
+    words,
+)
+from tests.train.tiny_policies import retail_tasks
 from train import tiny
 
-EXPERTS = expert_conversations(retail_tasks("order_status", "close_by_category", "buy_pick", "special_service", "close_and_buy"))
 TOLERANCE = 2e-5
 """Of a log-probability: two fp32 forward passes that add in another order."""
-WINDOW = 256
 
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return tiny.build_tokenizer(["lamp lamp", *map(tiny.render, EXPERTS)])
+    return build_tokenizer()
 
 
 @pytest.fixture(scope="module")
 def model(tokenizer) -> Qwen3ForCausalLM:
-    """An untrained model with all that can go wrong: grouped heads, an own head, norms that are not 1, and sharp distributions."""
-    torch.manual_seed(3)
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=8,
-        max_position_embeddings=WINDOW,
-        tie_word_embeddings=False,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=None,
-    )
-    model = Qwen3ForCausalLM(config).eval()
-    with torch.no_grad():
-        for name, weights in model.named_parameters():
-            if "norm" in name:
-                weights.uniform_(0.5, 1.5)
-            else:
-                weights.normal_(0.0, 0.3)
-    return model
+    return untrained_model(tokenizer)
 
 
 @pytest.fixture(scope="module")
@@ -67,59 +52,10 @@ def plain(model, tokenizer) -> HFEngine:
     return HFEngine(model, tokenizer, policy_version="p1", is_fused=False)
 
 
-def requests_of(*, temperature: float, copies: int = 1) -> list[ChatRequest]:
-    """Conversations whose prompts and answers differ in length; copies share a prompt and have another seed."""
-    return [
-        ChatRequest(
-            tuple(messages[: 2 + 2 * (index % 2)] if len(messages) > 4 else messages[:2]),
-            temperature=temperature,
-            max_tokens=5 + 4 * index,
-            seed=100 * copy + index,
-        )
-        for copy in range(copies)
-        for index, messages in enumerate(EXPERTS)
-    ]
-
-
-class ToolReplies:
-    """Replies to each answer with an expert's tool results, for a number of turns per conversation."""
-
-    def __init__(self, *turns: int) -> None:
-        self._turns, self.answers = turns, dict[int, list[ChatAnswer]]()
-
-    def __call__(self, index: int, answer: ChatAnswer) -> Sequence[Message] | None:
-        given = self.answers.setdefault(index, [])
-        given.append(answer)
-        if len(given) >= self._turns[index % len(self._turns)]:
-            return None
-        observations = [message for message in EXPERTS[(index + len(given)) % 2] if message.role == "tool"]
-        return observations[: 1 + len(given) % 2]
-
-
 def converse(engine: HFEngine, requests: Sequence[ChatRequest], *turns: int) -> tuple[list[Trace], ToolReplies]:
     talk = ToolReplies(*turns)
     engine.converse(requests, talk)
     return [trace_of(talk.answers.get(index, ())) for index in range(len(requests))], talk
-
-
-def trace_of(answers: Sequence[ChatAnswer]) -> Trace:
-    """Every prompt repeats what was sampled before it, token by token."""
-    known, turns = (), []
-    for answer in answers:
-        assert answer.prompt_ids[: len(known)] == known
-        context = answer.prompt_ids[len(known) :]
-        turns.append(SampledTurn(token_ids=answer.token_ids, logprobs=answer.logprobs, policy_version="", context_ids=context))
-        known = (*answer.prompt_ids, *answer.token_ids)
-    return trace(turns)
-
-
-def forward_logprobs(model: Qwen3ForCausalLM, trace: Trace, temperature: float) -> list[float]:
-    """Of every token after the prompt, by one plain forward pass over the whole trace."""
-    ids = torch.tensor([trace.prompt_ids + trace.ids])
-    with torch.inference_mode():
-        logprobs = torch.log_softmax(model(ids).logits[0].float() / temperature, dim=-1)
-    start = len(trace.prompt_ids)
-    return [logprobs[start + place - 1, token].item() for place, token in enumerate(trace.ids)]
 
 
 def sampled(trace: Trace, values: Sequence[float]) -> list[float]:
@@ -131,7 +67,7 @@ def sampled(trace: Trace, values: Sequence[float]) -> list[float]:
 
 @pytest.mark.slow
 def test_the_fused_path_is_taken_where_it_fits_and_agrees_with_the_plain_one(engine, plain):
-    assert type(engine._decoder) is not type(plain._decoder)
+    assert type(engine.decoder) is not type(plain.decoder)
     requests = requests_of(temperature=0.0, copies=2)
     fused, _ = converse(engine, requests, 3, 1, 4)
     slow, _ = converse(plain, requests, 3, 1, 4)
@@ -237,14 +173,6 @@ def test_it_chats_and_holds_conversations(engine):
 
 
 # ---- limits --------------------------------------------------------------------------------------------------------------
-
-
-def words(engine: HFEngine, count: int) -> tuple[Message, ...]:
-    """A prompt of so many tokens."""
-    short = len(engine.prompt_ids((Message(role="user", content="lamp"),)))
-    messages = (Message(role="user", content=" ".join(["lamp"] * (count - short + 1))),)
-    assert len(engine.prompt_ids(messages)) == count
-    return messages
 
 
 @pytest.mark.parametrize("over", [0, 1, 50])

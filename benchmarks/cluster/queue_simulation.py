@@ -1,0 +1,460 @@
+"""Simulation of the queue of trajectories from measured parts, for machines that are not here.
+
+One idea: the simulation runs the very ledger and routing of the product (`train/rl/trajectories/`) against a clock of its own. Processes
+need CPU seconds, which the machine's cores share evenly, or wait for tools, which need none. Every cost is measured on its own: a round of
+tokens by its rows, a token that is read, new weights, a step of learning (a stage that repeats a journal only learns), drawing tasks, a
+verdict, the start of a process. Conversations have the shapes (answers, tokens, tools' results) of recorded ones, drawn anew.
+
+It is believed only where it reproduces a measured stage (`simulated_vs_measured`). Not simulated: memory bandwidth, the network, the
+threads of Python that share an interpreter.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+import re
+import statistics
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from storage.records import Outcome
+from synth.rollouts.episode import Trace
+from train.rl.rollout_batches import Row
+from train.rl.trajectories.queue_journal import JOURNAL, OpenedRecord, read_journal
+from train.rl.trajectories.queue_ledger import QueueLedger, Ticket, Trajectory
+from train.rl.trajectories.world_routing import Load, WorldDurations, choose_worker
+
+if TYPE_CHECKING:
+    from benchmarks.cluster.queue_speed import Stage
+    from train.spec import StageSpec
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A conversation: tokens of its prompt, of each answer, and of what came after each answer but the last."""
+
+    world: str
+    prompt: int
+    answers: tuple[int, ...]
+    observed: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Costs:
+    """CPU seconds. round_s + row_s x rows: one token of each row. read_s: a token of a prompt or result. swap_s: new weights in a worker.
+    learn_s, draw_s, hand_over_s: of a step. verdict_s: of a conversation. trainer_start_s, worker_start_s: of a process."""
+
+    round_s: float
+    row_s: float
+    read_s: float
+    swap_s: float
+    learn_s: float
+    draw_s: float
+    hand_over_s: float
+    verdict_s: float
+    trainer_start_s: float
+    worker_start_s: float
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is simulated. call_s: wall seconds of a call, by world."""
+
+    cores: float
+    workers: int
+    steps: int
+    tasks_a_step: int
+    draws: int
+    bound: int
+    call_s: Mapping[str, float]
+
+
+Process = Generator[tuple[str, float], None, None]
+"""Yields ("cpu", seconds), ("sleep", seconds), or ("wait", 0): until somebody calls `Machine.wake`."""
+
+
+class Machine:
+    """A clock, and cores that running processes share evenly, none with more than one."""
+
+    def __init__(self, cores: float) -> None:
+        self.now, self._cores, self._numbers = 0.0, cores, itertools.count()
+        self._computing: dict[int, tuple[float, Process]] = {}
+        self._timers: list[tuple[float, int, Process]] = []
+        self._waiting: list[Process] = []
+        self.busy_s = 0.0
+
+    def start(self, process: Process) -> None:
+        self._advance(process)
+
+    def wake(self) -> None:
+        """Lets all waiting processes look again."""
+        waiting, self._waiting = self._waiting, []
+        for process in waiting:
+            self._advance(process)
+
+    def run(self, is_over: Callable[[], bool]) -> None:
+        while not is_over():
+            rate = min(1.0, self._cores / len(self._computing)) if self._computing else 0.0
+            soonest = min((left for left, _ in self._computing.values()), default=float("inf"))
+            to_cpu = soonest / rate if rate else float("inf")
+            to_timer = self._timers[0][0] - self.now if self._timers else float("inf")
+            step = min(to_cpu, to_timer)
+            if step == float("inf"):
+                raise RuntimeError("the simulated queue has stopped: every process waits")
+            self.now += step
+            self.busy_s += step * rate * len(self._computing)
+            self._computing = {number: (left - step * rate, process) for number, (left, process) in self._computing.items()}
+            done = [number for number, (left, _) in self._computing.items() if left <= 1e-12]
+            ready = [self._computing.pop(number)[1] for number in done]
+            while self._timers and self._timers[0][0] <= self.now + 1e-12:
+                ready.append(heapq.heappop(self._timers)[2])
+            for process in ready:
+                self._advance(process)
+
+    def _advance(self, process: Process) -> None:
+        try:
+            what, seconds = next(process)
+        except StopIteration:
+            return
+        if what == "cpu":
+            self._computing[next(self._numbers)] = (seconds, process)
+        elif what == "sleep":
+            heapq.heappush(self._timers, (self.now + seconds, next(self._numbers), process))
+        else:
+            self._waiting.append(process)
+
+
+@dataclass
+class _Talk:
+    """An open conversation of a simulated worker. unread: tokens that are not in the cache. known: all so far."""
+
+    ticket: Ticket
+    shape: Shape
+    started: float
+    answer: int = 0
+    left: int = 0
+    unread: int = 0
+    known: int = 0
+    waits: bool = False
+    versions: list[int] = field(default_factory=list)
+
+
+class _Simulation:
+    def __init__(self, setting: Setting, costs: Costs, shapes: Sequence[Shape], seed: int) -> None:
+        self.setting, self.costs, self.machine = setting, costs, Machine(setting.cores)
+        self.ledger = QueueLedger(tasks_a_step=setting.tasks_a_step, draws=setting.draws, bound=setting.bound, max_steps=setting.steps)
+        self.durations, self.version, self.is_over = WorldDurations(), -1, False
+        self._rng, self._shapes = random.Random(seed), shapes
+        self._by_world: dict[str, list[Shape]] = {}
+        for shape in shapes:
+            self._by_world.setdefault(shape.world, []).append(shape)
+        conversations = setting.tasks_a_step * setting.draws * (setting.bound + 1)
+        self._slots = -(-3 * conversations // (2 * setting.workers))
+        self.talks: list[dict[Ticket, _Talk]] = [{} for _ in range(setting.workers)]
+        self.seen_version = [-1] * setting.workers
+        self.is_up = [False] * setting.workers
+        self.pending: deque[list[Ticket]] = deque()
+        self.since: dict[Ticket, int] = {}
+        self.verdicts: deque[_Talk] = deque()
+        self.dropped = self.resumed = 0
+
+    # ---- processes ---------------------------------------------------------------------------------------------------------------
+
+    def trainer(self) -> Process:
+        yield "cpu", self.costs.trainer_start_s
+        for step in range(self.setting.steps):
+            yield "cpu", self.costs.hand_over_s
+            self.version = self.ledger.version = step
+            yield "cpu", self.costs.draw_s
+            self.drop_stale()
+            self.open_groups()
+            self.machine.wake()
+            while (numbers := self.ledger.next_step()) is None:
+                yield "wait", 0.0
+            self.ledger.take(numbers, [])
+            self.open_groups()
+            yield "cpu", self.costs.learn_s
+        self.is_over = True
+
+    def worker(self, number: int) -> Process:
+        yield "cpu", self.costs.worker_start_s
+        self.is_up[number] = True
+        self.dispatch()
+        while True:
+            talks = [talk for talk in self.talks[number].values() if not talk.waits]
+            if not talks or self.version < 0:
+                yield "wait", 0.0
+                continue
+            seconds = self.costs.round_s + self.costs.row_s * len(talks)
+            if self.seen_version[number] != self.version:
+                self.seen_version[number] = self.version
+                seconds += self.costs.swap_s
+                for talk in self.talks[number].values():
+                    talk.unread = talk.known
+            seconds += self.costs.read_s * sum(talk.unread for talk in talks)
+            for talk in talks:
+                talk.unread = 0
+            yield "cpu", seconds
+            for talk in talks:
+                if talk.ticket in self.talks[number]:
+                    self.token(number, talk)
+
+    def service(self) -> Process:
+        while True:
+            if not self.verdicts:
+                yield "wait", 0.0
+                continue
+            talk = self.verdicts.popleft()
+            yield "cpu", self.costs.verdict_s
+            self.arrive(talk)
+
+    def call(self, number: int, talk: _Talk) -> Process:
+        """A tool works; then the conversation goes on with its results."""
+        yield "sleep", self.setting.call_s[talk.shape.world]
+        talk.waits = False
+        results = talk.shape.observed[talk.answer - 1]
+        talk.unread += results
+        talk.known += results
+        talk.left = talk.shape.answers[talk.answer]
+        self.machine.wake()
+
+    # ---- what they do ------------------------------------------------------------------------------------------------------------
+
+    def token(self, number: int, talk: _Talk) -> None:
+        if not talk.versions or talk.versions[-1] != self.seen_version[number]:
+            talk.versions.append(self.seen_version[number])
+        talk.left -= 1
+        talk.known += 1
+        talk.unread += 0
+        if talk.left:
+            return
+        talk.answer += 1
+        if talk.answer < len(talk.shape.answers):
+            talk.waits = True
+            self.machine.start(self.call(number, talk))
+            return
+        del self.talks[number][talk.ticket]
+        self.durations.add(talk.shape.world, self.machine.now - talk.started)
+        self.verdicts.append(talk)
+        self.dispatch()
+        self.machine.wake()
+
+    def arrive(self, talk: _Talk) -> None:
+        self.since.pop(talk.ticket, None)
+        row = Row("", Outcome.SUCCESS, 1.0, 1.0, Trace())
+        trajectory = Trajectory(talk.ticket, row, tuple((version, 1) for version in talk.versions))
+        if self.ledger.arrive(trajectory):
+            self.resumed += trajectory.is_resumed
+            self.drop_stale()
+            self.open_groups()
+            self.machine.wake()
+
+    def open_groups(self) -> None:
+        while self.ledger.room:
+            world = self._rng.choice(self._shapes).world
+            self.pending.append(self.ledger.open(SimpleNamespace(world=world), ""))  # type: ignore[arg-type]
+        self.dispatch()
+
+    def drop_stale(self) -> None:
+        for dropped in self.ledger.drop_stale(list(self.since.items())):
+            self.dropped += 1
+            of_group = [ticket for ticket in self.since if ticket.group == dropped.ticket.group]
+            gone = [ticket for ticket in of_group if dropped.again is None or ticket == dropped.ticket]
+            for ticket in gone:
+                del self.since[ticket]
+                for talks in self.talks:
+                    talks.pop(ticket, None)
+            if dropped.again:
+                self.pending.append([dropped.again])
+
+    def dispatch(self) -> None:
+        heavy, still = self.durations.heavy(), deque[list[Ticket]]()
+        while self.pending and self.version >= 0:
+            tickets = [ticket for ticket in self.pending.popleft() if self.ledger.is_wanted(ticket)]
+            if not tickets:
+                continue
+            world = self.ledger.groups[tickets[0].group].task.world
+            loads = [
+                Load(number, self._slots, Counter(talk.shape.world for talk in talks.values()))
+                for number, talks in enumerate(self.talks)
+                if self.is_up[number]
+            ]
+            load = choose_worker(world, len(tickets), loads, heavy)
+            if load is None:
+                still.append(tickets)
+                continue
+            for ticket in tickets:
+                shape = self._rng.choice(self._by_world[world])
+                self.since[ticket] = self.version
+                talk = _Talk(ticket, shape, self.machine.now, left=shape.answers[0], unread=shape.prompt, known=shape.prompt)
+                self.talks[load.worker][ticket] = talk
+        self.pending.extend(still)
+
+
+def simulate(setting: Setting, costs: Costs, shapes: Sequence[Shape], seed: int = 0) -> dict[str, float]:
+    """wall_s, dropped, resumed trajectories, and busy_share of the cores, of a whole stage."""
+    run = _Simulation(setting, costs, shapes, seed)
+    run.machine.start(run.trainer())
+    for number in range(setting.workers):
+        run.machine.start(run.worker(number))
+    run.machine.start(run.service())
+    run.machine.run(lambda: run.is_over)
+    busy = run.machine.busy_s / (run.machine.now * setting.cores)
+    return {"wall_s": run.machine.now, "dropped": float(run.dropped), "resumed": float(run.resumed), "busy_share": busy}
+
+
+# ---- measured parts ------------------------------------------------------------------------------------------------------------------
+
+
+def shapes_of(journal: Path) -> list[Shape]:
+    """The shapes of a journal's trajectories."""
+    worlds: dict[int, str] = {}
+    shapes = []
+    for record in read_journal(journal):
+        if isinstance(record, OpenedRecord):
+            worlds[record.number] = record.task.world
+        elif isinstance(record, Trajectory) and record.row.trace.ids:
+            runs = [(bit, len(list(equal))) for bit, equal in itertools.groupby(record.row.trace.mask)]
+            answers, observed = (tuple(length for bit, length in runs if bit == wanted) for wanted in (1, 0))
+            shapes.append(Shape(worlds[record.ticket.group], len(record.row.trace.prompt_ids), answers, observed))
+    return shapes
+
+
+def measure_rounds(policy: Path, shapes: Sequence[Shape]) -> tuple[float, float, float, float]:
+    """round_s, row_s, read_s and swap_s of a policy, by the time of rounds with few and with many rows."""
+    import torch
+
+    from storage.records import Message
+    from synth.engines.base import ChatRequest
+    from synth.engines.local.continuous import ContinuousBatch
+    from synth.engines.local.hf import HFEngine
+
+    torch.set_num_threads(1)
+    engine = HFEngine(policy)
+    length = round(statistics.fmean(shape.prompt for shape in shapes))
+    vocabulary = engine.model.config.vocab_size
+    rng = random.Random(0)
+
+    def opened(rows: int) -> ContinuousBatch:
+        batch = ContinuousBatch(engine, rows)
+        for row in range(rows):
+            batch.join(str(row), ChatRequest(messages=(Message(role="user", content="a"),), max_tokens=10_000, temperature=1.0, seed=row))
+            batch._taken[row].row.known[:] = [rng.randrange(vocabulary) for _ in range(length)]
+            batch._taken[row].row.turn = length
+        return batch
+
+    def timed(work: Callable[[], Any], times: int) -> float:
+        seconds = []
+        for _ in range(times):
+            started = time.process_time()
+            work()
+            seconds.append(time.process_time() - started)
+        return statistics.median(seconds)
+
+    few, many = 4, 48
+    opened(few).step()  # compiles
+    rounds, reads, swaps = {}, {}, []
+    for rows in (few, many):
+        batch = opened(rows)
+        reads[rows] = timed(batch.step, 1)
+        for slot in batch._taken.values():
+            slot.waits = False
+        rounds[rows] = timed(batch.step, 15)
+        swaps.append(timed(lambda batch=batch: batch.use_weights(1), 5))  # type: ignore[misc]
+    row_s = (rounds[many] - rounds[few]) / (many - few)
+    read_s = (reads[many] - rounds[many]) / (many * length)
+    return max(0.0, rounds[few] - few * row_s), row_s, read_s, statistics.median(swaps)
+
+
+def measure_start(make: Callable[..., StageSpec], scratch: Path) -> float:
+    """CPU seconds of a rollout worker until it is ready."""
+    import psutil
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from train.rl.rollout_worker import PlayerSetup
+    from train.rl.trajectories.worker_pool import WorkerPool
+
+    spec = make(0, staleness=1, rollout_workers=1)
+    model = AutoModelForCausalLM.from_pretrained(spec.model_in)
+    tokenizer = AutoTokenizer.from_pretrained(spec.model_in)
+    pool = WorkerPool(PlayerSetup(spec, type(model), model.config, tokenizer, scratch), 1, 64)
+    try:
+        process = psutil.Process(pool.pids()[0])
+        while not pool.has_ready:
+            pool.receive(pool.wait(1.0))
+        spent = process.cpu_times()
+        return float(spent.user + spent.system)
+    finally:
+        pool.close()
+
+
+def measure_draw(make: Callable[..., StageSpec]) -> float:
+    """CPU seconds to draw the tasks of a step."""
+    from storage.releases.release import load_split
+    from storage.store import Store
+    from train.rl.task_sampler import routed_tasks
+
+    spec = make(0)
+    store = Store(spec.store)
+    assert spec.rl is not None
+    source = routed_tasks(store, load_split(store, spec.release_id, spec.split), spec, spec.rl)
+    source(0)
+    started = time.process_time()
+    for block in range(1, 6):
+        source(block)
+    return (time.process_time() - started) / 5
+
+
+def learning_of(repeated: Stage) -> tuple[float, float]:
+    """learn_s and trainer_start_s of a stage that only repeated a journal."""
+    found = re.findall(r"step \d+ of \d+: .*?, ([0-9.]+) s, ", (repeated.folder / "log.txt").read_text())
+    seconds = float(found[-1])
+    return seconds / len(repeated.metrics), repeated.wall_s - seconds
+
+
+def measured_costs(make: Callable[..., StageSpec], recorded: Stage, repeated: Stage, scratch: Path) -> tuple[Costs, list[Shape]]:
+    """The costs on this machine, and the shapes of a recorded stage's conversations."""
+    shapes = shapes_of(recorded.folder / JOURNAL)
+    round_s, row_s, read_s, swap_s = measure_rounds(make(0).model_in or Path(), shapes)
+    learn_s, start_s = learning_of(repeated)
+    verdicts = sum(row["rollouts"] for row in recorded.metrics)
+    billed_s = sum(row["reward_billed_s"] for row in recorded.metrics)
+    costs = Costs(
+        round_s=round_s,
+        row_s=row_s,
+        read_s=read_s,
+        swap_s=swap_s,
+        learn_s=learn_s,
+        draw_s=measure_draw(make),
+        hand_over_s=0.005,
+        verdict_s=billed_s / verdicts,
+        trainer_start_s=start_s,
+        worker_start_s=measure_start(make, scratch),
+    )
+    print(f"    costs: {', '.join(f'{name} {value:.4g}' for name, value in vars(costs).items())}", flush=True)
+    return costs, shapes
+
+
+def simulated_wall(make: Callable[..., StageSpec], stages: Mapping[str, Sequence[Stage]], scratch: Path) -> float:
+    """Wall seconds that a simulation of the measured stages says, by costs measured one by one. The conversations' shapes are those of the
+    last seed."""
+    from benchmarks.cluster import queue_speed as speed
+
+    recorded = stages["trajectories"][-1]
+    costs, shapes = measured_costs(make, recorded, speed.repeat(make, recorded, scratch), scratch)
+    rl = make(0).rl
+    assert rl is not None
+    worlds = {shape.world for shape in shapes}
+    call_s = {world: speed.CALL_SECONDS * (speed.FACTOR if world == speed.SLOW_WORLD else 1) for world in worlds}
+    setting = Setting(2, speed.WORKERS, rl.max_steps, rl.tasks_a_step, rl.draws, speed.BOUND, call_s)
+    runs = [simulate(setting, costs, shapes, seed) for seed in range(5)]
+    for run in runs:
+        print(f"    simulated: {', '.join(f'{name} {value:.2f}' for name, value in run.items())}", flush=True)
+    return statistics.median(run["wall_s"] for run in runs)

@@ -1,0 +1,131 @@
+"""What a cascade with a policy of 8 B parameters takes on GPUs that are not here, for docs/scale.md: `python -m benchmarks.cluster.scale_table`.
+
+One idea: each row is a formula over unit costs, and each unit cost is one measurement, ours or a published one, whose source `UNITS`
+names.
+RL is simulated (`queue_simulation.py`) with the product's own ledger and routing. Where a GPU can be had, `gpu_*` figures replace the
+published ones.
+
+Not included: the start of processes, checkpoints, evaluation, faults, and anything that the network does.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from benchmarks.cluster.queue_simulation import Costs, Setting, Shape, simulate
+
+UNITS: Mapping[str, tuple[float, str]] = {
+    "sampled tokens a second and GPU": (12_500, "Llama 3.1 8B in bf16, one H100, vLLM; published by morphllm.com/vllm-benchmarks"),
+    "learned tokens a second and GPU": (7_500, "7 B, FSDP, 96 H100; published by foundation-model-stack/fms-fsdp"),
+    "read tokens a second and GPU": (30_000, "2 x 8e9 floating-point operations a token at half of an H100's 989e12 a second; computed"),
+    "seconds of new weights": (2.4, "9.6 s for 32 B in RollArt (arXiv 2512.22560), a quarter of it for 8 B"),
+    "prompt tokens": (2_270, "mean of 66 experts in 11 worlds, four characters a token: 2,086 of tools, 187 of system and user; ours"),
+    "answer tokens": (60, "the same experts, 3.3 answers; ours"),
+    "result tokens": (131, "the same experts; ours"),
+    "verdict_s": (0.0005, "mean of the reward service, `reward_billed_s` of `make bench cluster`; ours"),
+}
+ANSWERS, THINKING = 3, 300
+"""Answers of a conversation, and tokens of an answer of a model that thinks."""
+SEED_CONVERSATIONS, EPOCHS, RL_STEPS, TASKS_A_STEP, DRAWS = 5_000, 3, 200, 64, 8
+SIMULATED_STEPS = 12
+
+
+@dataclass(frozen=True)
+class Row:
+    """Hours on a number of GPUs."""
+
+    gpus: int
+    trajectories_cached: float
+    trajectories: float
+    trajectories_thinking: float
+    sft: float
+    rl: float
+    rl_thinking: float
+    players: int
+
+
+def _unit(name: str) -> float:
+    return UNITS[name][0]
+
+
+def conversation(thinking: bool) -> Shape:
+    """The mean conversation."""
+    answer = THINKING if thinking else round(_unit("answer tokens") / ANSWERS)
+    result = round(_unit("result tokens") / (ANSWERS - 1))
+    return Shape("tools", round(_unit("prompt tokens")), (answer,) * ANSWERS, (result,) * (ANSWERS - 1))
+
+
+def row(gpus: int) -> Row:
+    sampled, read, million = _unit("sampled tokens a second and GPU"), _unit("read tokens a second and GPU"), 1_000_000
+    tokens = {thinking: sum(conversation(thinking).answers) for thinking in (False, True)}
+    results, prompt = _unit("result tokens"), _unit("prompt tokens")
+    hour = 3600 * gpus
+    whole = SEED_CONVERSATIONS * EPOCHS * (prompt + tokens[False] + results)
+    players, rl = best_split(gpus, thinking=False)
+    return Row(
+        gpus,
+        million * (tokens[False] / sampled + (187 + results) / read) / hour,
+        million * (tokens[False] / sampled + (prompt + results) / read) / hour,
+        million * (tokens[True] / sampled + (prompt + results) / read) / hour,
+        whole / _unit("learned tokens a second and GPU") / hour,
+        rl,
+        best_split(gpus, thinking=True)[1],
+        players,
+    )
+
+
+def best_split(gpus: int, *, thinking: bool) -> tuple[int, float]:
+    """GPUs that play, and hours of an RL stage, of the split with the least wall. On one GPU both take turns."""
+    if gpus == 1:
+        shape = conversation(thinking)
+        rollouts = TASKS_A_STEP * DRAWS
+        tokens = sum(shape.answers)
+        play = rollouts * tokens / _unit("sampled tokens a second and GPU")
+        play += (TASKS_A_STEP * shape.prompt + rollouts * sum(shape.observed)) / _unit("read tokens a second and GPU")
+        return 1, RL_STEPS * (play + _learn_s(shape, 1) + _unit("seconds of new weights")) / 3600
+    splits = {players: _rl_hours(gpus, players, thinking) for players in sorted({gpus // 4, gpus // 2, 3 * gpus // 4, 7 * gpus // 8})}
+    best = min(splits, key=splits.__getitem__)
+    return best, splits[best]
+
+
+def _learn_s(shape: Shape, gpus: int) -> float:
+    tokens = shape.prompt + sum(shape.answers) + sum(shape.observed)
+    return TASKS_A_STEP * DRAWS * tokens / (_unit("learned tokens a second and GPU") * gpus)
+
+
+def _rl_hours(gpus: int, players: int, thinking: bool) -> float:
+    """By simulation of a few steps. A round of 256 rows takes 256 / (sampled tokens a second); a quarter of it does not depend on rows."""
+    shape = conversation(thinking)
+    full_round = 256 / _unit("sampled tokens a second and GPU")
+    costs = Costs(
+        round_s=full_round / 4,
+        row_s=full_round * 3 / 4 / 256,
+        read_s=1 / _unit("read tokens a second and GPU"),
+        swap_s=_unit("seconds of new weights"),
+        learn_s=_learn_s(shape, gpus - players),
+        draw_s=0.1,
+        hand_over_s=0.1,
+        verdict_s=_unit("verdict_s"),
+        trainer_start_s=0.0,
+        worker_start_s=0.0,
+    )
+    slow = Shape("slow tools", shape.prompt, shape.answers, shape.observed)
+    setting = Setting(float("inf"), players, SIMULATED_STEPS, TASKS_A_STEP, DRAWS, 2, {"tools": 0.02, "slow tools": 0.2})
+    runs = [simulate(setting, costs, [shape] * 4 + [slow], seed)["wall_s"] for seed in range(1)]
+    return RL_STEPS / SIMULATED_STEPS * statistics.median(runs) / 3600
+
+
+def main() -> int:
+    for name, (value, source) in UNITS.items():
+        print(f"| {name} | {value:g} | {source} |")
+    for gpus in (1, 8, 64):
+        one = row(gpus)
+        figures = (one.trajectories_cached, one.trajectories, one.trajectories_thinking, one.sft, one.rl, one.rl_thinking)
+        print(f"| {gpus} | {' | '.join(f'{hours:.2f} h' for hours in figures)} | {one.players} |", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

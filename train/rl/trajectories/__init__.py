@@ -1,0 +1,1 @@
+"""Asynchronous RL by single trajectories: ledger, journal, workers, reward service, queue."""

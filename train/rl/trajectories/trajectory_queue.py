@@ -1,0 +1,319 @@
+"""Asynchronous RL by single trajectories: any number of workers play while the trainer learns from what is complete.
+
+One idea: the trainer takes the groups that are complete first, within the bound of staleness; nobody waits for the slowest conversation.
+A thread brings together the parts: workers play (`worker_pool.py`), the reward service judges (`reward_client.py`), the ledger decides
+what is open, taken and dropped (`queue_ledger.py`), the journal keeps it (`queue_journal.py`). Which groups a step takes depends on the
+speed of workers and tools; a stage that finds a journal repeats it, to the same weights.
+
+    trainer       step 0        step 1        step 2            a conversation that is open when new weights come goes on with them; its
+    weights    v0            v1            v2            v3     tokens keep the log-probabilities of the weights that sampled them
+    worker 1   |--a--|---b---|----c--------|--d--|
+    worker 2   |---------------e (slow tool)----------|         e holds up its own group alone
+
+A file `rollout_workers` beside the model folder, with a number in it, changes the number of workers while the stage runs.
+What it does not do: several trainers; a lag that is the same on every machine (`train/rl/queue.py` has that).
+Sources: RollArt, arXiv 2512.22560; AReaL, arXiv 2505.24298 (interruptible rollouts, staleness-aware admission).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_model
+
+from storage.errors import HeadraceError
+from storage.files import disk_errors
+from storage.records import Outcome, Task
+from synth.rollouts.episode import Trace, request_seed
+from train.rl.losses import LOSSES
+from train.rl.queue import METRICS as QUEUE_METRICS
+from train.rl.rewards import scoring_of, shuffle_rewards
+from train.rl.rollout_batches import Batch, Row
+from train.rl.rollout_worker import PlayerSetup, weights_file
+from train.rl.task_sampler import FreshTasks
+from train.rl.trajectories.conversation_worker import Play
+from train.rl.trajectories.queue_journal import JOURNAL, DroppedRecord, OpenedRecord, QueueJournal, StepRecord
+from train.rl.trajectories.queue_ledger import Dropped, Group, QueueLedger, Ticket, Trajectory
+from train.rl.trajectories.reward_client import Judged, RewardClient
+from train.rl.trajectories.worker_pool import Ended, WorkerPool
+from train.spec import CHECKPOINTS, StageSpec
+
+METRICS = (*QUEUE_METRICS, "resumed", "workers", "reward_retries", "reward_billed_s")
+"""Metrics of a step. staleness: mean of the versions between a trajectory's oldest token and the trained policy. stale_share, dropped,
+wait_for_rollouts_s: as `train.rl.queue.METRICS`. wait_for_updates_s: seconds that a worker had nothing to compute, mean of the workers.
+resumed: trajectories of the batch that were sampled by several versions or workers. workers: that run. reward_retries, reward_billed_s:
+requests that were sent again to the reward service, and seconds that it computed, since the step before."""
+WORKERS_FILE = "rollout_workers"
+_LOOK_S = 0.2
+
+
+class TrajectoryQueue:
+    """The batches of a stage whose `RLSettings.rollout_workers` is set. A context manager that ends its processes on exit.
+
+    Args:
+        source: tasks, drawn here, in the trainer's thread.
+        model: the model in training. scratch: folder for the folder of weights.
+        made_by: hash of spec and code; only a journal with the same hash is continued.
+    """
+
+    names = METRICS
+
+    def __init__(self, spec: StageSpec, source: FreshTasks, model: Any, tokenizer: Any, scratch: Path, made_by: str) -> None:
+        assert spec.rl is not None
+        assert spec.rl.rollout_workers is not None
+        self._spec, self._settings, self._source, self._model, self._weights = spec, spec.rl, source, model, scratch / "weights"
+        self._weights.mkdir()
+        self._folder = spec.model_out.parent
+        self._journal = QueueJournal(self._folder / JOURNAL, made_by)
+        settings, setup = spec.rl, PlayerSetup(spec, type(model), model.config, tokenizer, self._weights)
+        conversations = settings.tasks_a_step * settings.draws * (settings.staleness + 1)
+        is_over = sum(isinstance(record, StepRecord) for record in self._journal.records) >= settings.max_steps
+        self._changed = threading.Condition()
+        self.pool = WorkerPool(setup, 0 if is_over else spec.rl.rollout_workers, conversations)
+        scoring = {"weights": scoring_of(settings), "collapse": settings.collapse}
+        self.rewards = RewardClient(settings.reward_url, store=spec.store, scoring=scoring, on_verdict=self._on_verdict)
+        self._ledger = QueueLedger(
+            tasks_a_step=settings.tasks_a_step, draws=settings.draws, bound=settings.staleness, max_steps=settings.max_steps
+        )
+        self._repeated: dict[int, tuple[StepRecord, list[Group], list[Group]]] = {}
+        self._judged: dict[str, Ended] = {}
+        self._backlog: deque[tuple[int, Task, str]] = deque()
+        self._blocks = self._dropped = 0
+        self._billed = (0, 0.0)
+        self._failure: BaseException | None = None
+        self._is_closing = False
+        self._thread = threading.Thread(target=self._run, name="rollouts", daemon=True)
+        self.metrics: Mapping[str, float] = {}
+        """`METRICS` of the last batch."""
+
+    def begin(self, checkpoint: Path | None) -> None:
+        """Reads what an earlier run of the stage has played. checkpoint: where the trainer resumes; its weights need not be kept apart."""
+        for record in self._journal.records:
+            match record:
+                case OpenedRecord():
+                    self._ledger.open(record.task, record.parent)
+                    self._blocks = max(self._blocks, record.block + 1)
+                case Trajectory():
+                    self._ledger.arrive(record)
+                case DroppedRecord():
+                    self._ledger.drop(record.ticket)
+                case StepRecord():
+                    self._repeated[record.step] = (record, *self._ledger.take(record.groups, record.left_out))
+        for group in self._ledger.groups.values():
+            self._submit([Ticket(group.number, draw, attempt) for draw, attempt in enumerate(group.attempts) if draw not in group.arrived])
+        self._thread.start()
+
+    def batch(self, step: int) -> Batch:
+        """The batch of a step. The model must have learned from the batches of all earlier steps.
+
+        Raises:
+            PlayerFailed: the workers died. OutOfReach: the reward service did. HeadraceError: there are no tasks, no rollout could be
+                rated, or the journal lacks steps that the checkpoint has learned from.
+        """
+        if step in self._repeated:
+            record, *repeated = self._repeated.pop(step)
+            self.metrics = record.metrics
+            return self._batch(step, *repeated)
+        if step != self._ledger.step:
+            raise HeadraceError(
+                f"{self._folder / JOURNAL} ends before step {self._ledger.step}, the last checkpoint at step {step}: lines of the journal "
+                f"were lost. Remove the folder {CHECKPOINTS} beside it; the stage then repeats the journal and goes on from its end"
+            )
+        self._hand_over(step)
+        started = time.monotonic()
+        with self._changed:
+            self._drop_stale()
+        taken = None
+        while taken is None:
+            self._resize()
+            self._draw_tasks()
+            taken = self._take(step, started)
+        return self._batch(step, *taken)
+
+    def save(self, checkpoint: Path) -> None:
+        """Nothing: what the queue needs is in the journal, and workers follow the newest weights."""
+
+    # ---- the trainer's side ------------------------------------------------------------------------------------------------------
+
+    def _hand_over(self, version: int) -> None:
+        """Writes the current weights and tells the workers; the file of the version before stays until the next."""
+        file = weights_file(self._weights, version)
+        draft = file.with_suffix(".draft")
+        with disk_errors("handing weights to the rollout workers", self._weights):
+            save_model(self._model, str(draft))
+            draft.rename(file)
+        with self._changed:
+            self._ledger.version = version
+            self.pool.use_weights(version)
+        weights_file(self._weights, version - 2).unlink(missing_ok=True)
+
+    def _resize(self) -> None:
+        """Follows the file `rollout_workers`, if there is one."""
+        with suppress(OSError, ValueError):
+            wanted = int((self._folder / WORKERS_FILE).read_text())
+            with self._changed:
+                if 1 <= wanted != self.pool.size:
+                    self.pool.resize(wanted)
+
+    def _draw_tasks(self) -> None:
+        """Draws tasks for a step more than there is room for now."""
+        while len(self._backlog) < self._ledger.room + self._settings.tasks_a_step:
+            tasks = self._source(self._blocks)
+            parents = self._source.parents
+            self._backlog.extend((self._blocks, task, parents[task.id]) for task in tasks)
+            self._blocks += 1
+
+    def _take(self, step: int, started: float) -> tuple[list[Group], list[Group]] | None:
+        """The groups of a step, and those that it leaves out; None: too few are complete, after a moment for one to become so."""
+        with self._changed:
+            self._open_groups()
+            if (numbers := self._ledger.next_step()) is None:
+                self._check()
+                self._changed.wait(_LOOK_S)
+                return None
+            left_out = sorted(self._ledger.left_out)
+            self.metrics = self._measure(step, [self._ledger.groups[number] for number in numbers], time.monotonic() - started)
+            self._journal.add(StepRecord(step, tuple(numbers), tuple(left_out), self.metrics))
+            taken = self._ledger.take(numbers, left_out)
+            self._open_groups()
+        return taken
+
+    def _measure(self, step: int, groups: Sequence[Group], waited_s: float) -> dict[str, float]:
+        """`METRICS` of the step that takes these groups."""
+        trajectories = [trajectory for group in groups for trajectory in group.arrived.values()]
+        lags = [step - trajectory.oldest for trajectory in trajectories]
+        (retries, billed_s), bill = self._billed, self.rewards.bill
+        self._billed = (bill.retries, bill.seconds)
+        figures = {
+            "staleness": sum(lags) / len(lags),
+            "stale_share": sum(lag > 0 for lag in lags) / len(lags),
+            "dropped": self._dropped,
+            "wait_for_rollouts_s": waited_s,
+            "wait_for_updates_s": self.pool.idle_s / max(1, self.pool.size),
+            "resumed": sum(trajectory.is_resumed for trajectory in trajectories),
+            "workers": self.pool.size,
+            "reward_retries": bill.retries - retries,
+            "reward_billed_s": bill.seconds - billed_s,
+        }
+        self._dropped, self.pool.idle_s = 0, 0.0
+        return {name: float(figures[name]) for name in METRICS}
+
+    def _batch(self, step: int, groups: Sequence[Group], left_out: Sequence[Group]) -> Batch:
+        rows = [row for group in groups for row in group.rows()]
+        if all(row.reward is None for row in rows):
+            raise HeadraceError(f"no rollout of step {step} could be rated, because the infrastructure failed")
+        if self._settings.reward == "shuffled":
+            learned = shuffle_rewards([row.learned for row in rows], f"{self._spec.seed}/{step}")
+            rows = [replace(row, learned=number) for row, number in zip(rows, learned, strict=True)]
+        parents = {group.task.id: group.parent for group in (*groups, *left_out)}
+        oldest = min(group.oldest for group in groups)
+        return Batch(step, oldest, tuple(rows), tuple(row for group in left_out for row in group.rows()), parents)
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if self.rewards.failure is not None:
+            raise self.rewards.failure
+
+    # ---- under the lock ------------------------------------------------------------------------------------------------------------
+
+    def _open_groups(self) -> None:
+        while self._backlog and self._ledger.room:
+            block, task, parent = self._backlog.popleft()
+            tickets = self._ledger.open(task, parent)
+            self._journal.add(OpenedRecord(tickets[0].group, block, task, parent))
+            self._submit(tickets)
+        self.pool.dispatch()
+
+    def _submit(self, tickets: Sequence[Ticket]) -> None:
+        seed, groups = self._spec.seed, self._ledger.groups
+        self.pool.submit([Play(one, groups[one.group].task, request_seed(seed, one.group, one.attempt)) for one in tickets])
+
+    def _drop_stale(self) -> None:
+        """Drops what is too old, journals it, and plays it again."""
+        for dropped in self._ledger.drop_stale(self.pool.started()):
+            self._count_dropped(dropped)
+
+    def _count_dropped(self, dropped: Dropped) -> None:
+        self._dropped += 1
+        self._journal.add(DroppedRecord(dropped.ticket, self._ledger.step))
+        self.pool.cancel(dropped.ticket)
+        if dropped.again is not None:
+            self._submit([dropped.again])
+        else:  # the group is given up
+            for ticket in self.pool.tickets_of(dropped.ticket.group):
+                self.pool.cancel(ticket)
+
+    def _on_ended(self, ended: Ended) -> None:
+        """A conversation without a verdict goes to the reward service, a failure of the infrastructure into the ledger at once."""
+        task = self._ledger.groups[ended.ticket.group].task if self._ledger.is_wanted(ended.ticket) else None
+        if task is None:
+            return
+        finished = ended.finished
+        if finished is None or finished.outcome in (Outcome.INFRA_FAILURE, Outcome.JUDGE_FAILURE):
+            self._arrive(ended, Judged(finished.outcome if finished and finished.outcome else Outcome.INFRA_FAILURE, None, None))
+            return
+        self._judged[str(ended.ticket)] = ended
+        conversation = {
+            "task": task.model_dump(mode="json"),
+            "messages": [message.model_dump(mode="json") for message in finished.messages],
+            "changes": finished.changes,
+            "outcome": finished.outcome,
+            "reward": finished.reward,
+        }
+        self.rewards.ask(str(ended.ticket), conversation)
+
+    def _arrive(self, ended: Ended, judged: Judged) -> None:
+        if not self._ledger.is_wanted(ended.ticket):
+            return
+        task, finished = self._ledger.groups[ended.ticket.group].task, ended.finished
+        trace = finished.trace if finished else Trace()
+        row = Row(task.id, judged.outcome, judged.reward, judged.learned, trace, finished.erred if finished else ())
+        versions = finished.versions if finished else ((self._ledger.step, 0),)
+        trajectory = Trajectory(ended.ticket, row, versions, ended.workers, finished.seconds if finished else 0.0)
+        self._journal.add(trajectory)
+        self._ledger.arrive(trajectory)
+        self._drop_stale()
+        loss = LOSSES[self._settings.loss]
+        rounds = loss.resample_rounds if self._settings.resample_rounds is None else self._settings.resample_rounds
+        self._ledger.set_aside(loss.min_std, rounds)
+        self._open_groups()
+        self._changed.notify_all()
+
+    # ---- other threads -----------------------------------------------------------------------------------------------------------
+
+    def _on_verdict(self, key: str, judged: Judged) -> None:
+        with self._changed:
+            self._arrive(self._judged.pop(key), judged)
+
+    def _run(self) -> None:
+        try:
+            while not self._is_closing:
+                connections = self.pool.wait(_LOOK_S)
+                with self._changed:
+                    for ended in [] if self._is_closing else self.pool.receive(connections):
+                        self._on_ended(ended)
+                    self.pool.dispatch()
+        except BaseException as error:  # told by the trainer's thread
+            with self._changed:
+                self._failure = error
+                self._changed.notify_all()
+
+    def __enter__(self) -> TrajectoryQueue:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._is_closing = True
+        if self._thread.is_alive():
+            self._thread.join()
+        self.pool.close()
+        self.rewards.close()
+        self._journal.close()
