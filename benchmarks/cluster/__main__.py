@@ -6,7 +6,8 @@ Each section says in its own module what its figures mean. No section needs a GP
 
 from __future__ import annotations
 
-from benchmarks.cluster import fake_jobs_run, ipa, queue_faults, queue_speed, roll_classes, verl_classes
+from benchmarks.cluster import fake_jobs_run, ipa, roll_classes, verl_classes
+from benchmarks.cluster.queue_sections import queue_faults, queue_speed
 from benchmarks.harness import Section, run_sections
 
 

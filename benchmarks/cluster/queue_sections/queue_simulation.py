@@ -32,7 +32,7 @@ from train.rl.trajectories.queue_ledger import QueueLedger, Ticket, Trajectory
 from train.rl.trajectories.world_routing import Load, WorldDurations, choose_worker
 
 if TYPE_CHECKING:
-    from benchmarks.cluster.queue_speed import Stage
+    from benchmarks.cluster.queue_sections.queue_speed import Stage
     from train.spec import StageSpec
 
 
@@ -445,7 +445,7 @@ def measured_costs(make: Callable[..., StageSpec], recorded: Stage, repeated: St
 def simulated_wall(make: Callable[..., StageSpec], stages: Mapping[str, Sequence[Stage]], scratch: Path) -> float:
     """Wall seconds that a simulation of the measured stages says, by costs measured one by one. The conversations' shapes are those of the
     last seed."""
-    from benchmarks.cluster import queue_speed as speed
+    from benchmarks.cluster.queue_sections import queue_speed as speed
 
     recorded = stages["trajectories"][-1]
     costs, shapes = measured_costs(make, recorded, speed.repeat(make, recorded, scratch), scratch)

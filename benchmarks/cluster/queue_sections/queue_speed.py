@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.cluster.slow_worlds import CALL_S, STRAGGLER
+from benchmarks.cluster.queue_sections.slow_worlds import CALL_S, STRAGGLER
 from benchmarks.harness import Deadline, Figures, run_tree
 from train.rl.trajectories.queue_journal import JOURNAL
 from train.spec import StageSpec
@@ -65,7 +65,7 @@ class Stage:
 
 
 def measure(deadline: Deadline) -> Figures:
-    from benchmarks.cluster.queue_simulation import simulated_wall
+    from benchmarks.cluster.queue_sections.queue_simulation import simulated_wall
 
     with tempfile.TemporaryDirectory(prefix="headrace-queue-") as scratch:
         make = slow_stage(Path(scratch))
@@ -135,7 +135,7 @@ def run_spec(spec: StageSpec, folder: Path, name: str, journal: Path | None = No
     (folder / "spec.json").write_text(spec.model_dump_json())
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     usage = run_tree(
-        [sys.executable, "-P", "-m", "benchmarks.cluster.slow_worlds", str(folder / "spec.json")],
+        [sys.executable, "-P", "-m", "benchmarks.cluster.queue_sections.slow_worlds", str(folder / "spec.json")],
         log=folder / "log.txt",
         environment={**os.environ, **threads, "HF_HUB_OFFLINE": "1", STRAGGLER: SLOW_WORLD, CALL_S: str(CALL_SECONDS)},
     )

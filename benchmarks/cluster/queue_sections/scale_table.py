@@ -1,9 +1,8 @@
-"""What a cascade with a policy of 8 B parameters takes on GPUs that are not here, for docs/scale.md: `python -m benchmarks.cluster.scale_table`.
+"""What a cascade with a policy of 8 B parameters takes on GPUs that are not here, for docs/scale.md: `python -m benchmarks.cluster.queue_sections.scale_table`.
 
-One idea: each row is a formula over unit costs, and each unit cost is one measurement, ours or a published one, whose source `UNITS`
-names.
-RL is simulated (`queue_simulation.py`) with the product's own ledger and routing. Where a GPU can be had, `gpu_*` figures replace the
-published ones.
+One idea: each row is a formula over unit costs. Each unit cost is one measurement, ours or a published one; `UNITS` names its source. RL is
+simulated (`queue_simulation.py`) with the product's own ledger and routing. Where a GPU can be had, `gpu_*` figures replace the published
+ones.
 
 Not included: the start of processes, checkpoints, evaluation, faults, and anything that the network does.
 """
@@ -14,7 +13,7 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from benchmarks.cluster.queue_simulation import Costs, Setting, Shape, simulate
+from benchmarks.cluster.queue_sections.queue_simulation import Costs, Setting, Shape, simulate
 
 UNITS: Mapping[str, tuple[float, str]] = {
     "sampled tokens a second and GPU": (12_500, "Llama 3.1 8B in bf16, one H100, vLLM; published by morphllm.com/vllm-benchmarks"),

@@ -33,8 +33,8 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from benchmarks.cluster import queue_speed
-from benchmarks.cluster.slow_worlds import CALL_S, FAULTS, STRAGGLER
+from benchmarks.cluster.queue_sections import queue_speed
+from benchmarks.cluster.queue_sections.slow_worlds import CALL_S, FAULTS, STRAGGLER
 from benchmarks.harness import ROOT, Deadline, Figures
 from train.rl.trajectories.queue_journal import JOURNAL, DroppedRecord, OpenedRecord, Record, StepRecord, read_journal
 from train.rl.trajectories.queue_ledger import QueueLedger, Trajectory
@@ -105,7 +105,7 @@ def _run_among_kills(spec: StageSpec, folder: Path) -> int:
     (folder / "spec.json").write_text(spec.model_dump_json())
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     environment = os.environ | threads | {STRAGGLER: queue_speed.SLOW_WORLD, CALL_S: str(queue_speed.CALL_SECONDS), FAULTS: str(SHARE)}
-    command = [sys.executable, "-P", "-m", "benchmarks.cluster.slow_worlds", str(folder / "spec.json")]
+    command = [sys.executable, "-P", "-m", "benchmarks.cluster.queue_sections.slow_worlds", str(folder / "spec.json")]
     earlier: list[Record] = []
     missing = trainers = workers = 0
     while not (folder / "result.json").exists():

@@ -1,0 +1,1 @@
+"""The queue of trajectories: its speed, its faults, and its simulation."""
