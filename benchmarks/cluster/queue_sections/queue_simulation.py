@@ -446,13 +446,14 @@ def simulated_wall(make: Callable[..., StageSpec], stages: Mapping[str, Sequence
     """Wall seconds that a simulation of the measured stages says, by costs measured one by one. The conversations' shapes are those of the
     last seed."""
     from benchmarks.cluster.queue_sections import queue_speed as speed
+    from benchmarks.cluster.queue_sections import slow_worlds
 
     recorded = stages["trajectories"][-1]
     costs, shapes = measured_costs(make, recorded, speed.repeat(make, recorded, scratch), scratch)
     rl = make(0).rl
     assert rl is not None
     worlds = {shape.world for shape in shapes}
-    call_s = {world: speed.CALL_SECONDS * (speed.FACTOR if world == speed.SLOW_WORLD else 1) for world in worlds}
+    call_s = {world: speed.CALL_SECONDS * (slow_worlds.FACTOR if world == speed.SLOW_WORLD else 1) for world in worlds}
     setting = Setting(2, speed.WORKERS, rl.max_steps, rl.tasks_a_step, rl.draws, speed.BOUND, call_s)
     runs = [simulate(setting, costs, shapes, seed) for seed in range(5)]
     for run in runs:

@@ -1,4 +1,4 @@
-"""A training stage whose worlds take time: `python -P -m benchmarks.cluster.queue_sections.slow_worlds SPEC`, as `train.run` with slow tools.
+"""A training stage whose tools take time: `python -P -m benchmarks.cluster.queue_sections.slow_worlds SPEC`, else as `train.run`.
 
 One idea: the worlds of Headrace answer in microseconds, and real tools do not. Here every call waits `CALL_S`, and those of the straggler
 world `FACTOR` times as long; then the world answers as ever. Workers are spawned with this module as their main module, so their tools are
