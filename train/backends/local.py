@@ -23,6 +23,7 @@ from storage.files import replace_atomically
 from synth.engines.vllm import VLLMConfig, check_installed, has_gpu
 from train.backends.base import FAILURE, LOG, Backend, FailureKind, Handle, Need, StageFailed, StepProgress, Steps, is_out_of_memory
 from train.child_process import OFFLINE, THREADS, dying_with_parent
+from train.rl.trajectories.reward_client import check_service
 from train.spec import StageSpec
 
 _REPORT_EVERY_S = 1.0
@@ -75,6 +76,8 @@ class LocalBackend(Backend[Child]):
 def _rollout_needs(spec: StageSpec) -> Sequence[Need]:
     """What the setting `rollouts` needs of this machine; for `auto`, what it chooses, where there is a choice."""
     vllm = VLLMConfig(model="policy")
+    if spec.rl is not None and (url := spec.rl.reward_url) is not None:
+        return (Need("rewards", f"a reward service that answers at {url}", lambda patience_s: check_service(url, patience_s)),)
     if spec.rl is None or spec.rl.rollouts == "hf":
         return ()
     if spec.rl.rollouts == "vllm":

@@ -1,4 +1,4 @@
-"""What a cascade with a policy of 8 B parameters takes on GPUs that are not here, for docs/scale.md: `python -m benchmarks.cluster.queue_sections.scale_table`.
+"""Hours of a cascade with 8 B parameters on GPUs that are not here: `python -m benchmarks.cluster.queue_sections.scale_table`.
 
 One idea: each row is a formula over unit costs. Each unit cost is one measurement, ours or a published one; `UNITS` names its source. RL is
 simulated (`queue_simulation.py`) with the product's own ledger and routing. Where a GPU can be had, `gpu_*` figures replace the published

@@ -29,6 +29,8 @@ from storage.errors import HeadraceError, OutOfReach
 from storage.records import Outcome
 from train.child_process import THREADS
 
+READY = {"status": "ready"}
+"""What a service answers to GET."""
 BATCH = 32
 """Most conversations of a request."""
 PATIENCE_S = 120.0
@@ -55,6 +57,17 @@ class Bill:
     conversations: int = 0
     retries: int = 0
     seconds: float = 0.0
+
+
+def check_service(url: str, timeout_s: float | None = None) -> None:
+    """Raises OutOfReach unless a reward service answers at this URL."""
+    try:
+        with urllib.request.urlopen(url, timeout=timeout_s or _ANSWER_WITHIN_S) as response:
+            if json.loads(response.read()) == READY:
+                return
+    except (OSError, HTTPException, ValueError) as error:
+        raise OutOfReach(f"no reward service answers at {url} ({error}): start one, or set rl.reward_url to null") from None
+    raise OutOfReach(f"{url} answers, but it is no reward service of Headrace: correct rl.reward_url")
 
 
 class RewardClient:

@@ -122,7 +122,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Health."""
-        self._send(200, {"status": "ready"})
+        self._send(200, READY)
 
     def log_message(self, format: str, *arguments: Any) -> None:
         """Nothing: the client counts."""
