@@ -413,10 +413,10 @@ def measure_draw(make: Callable[..., StageSpec]) -> float:
 
 
 def learning_of(repeated: Stage) -> tuple[float, float]:
-    """learn_s and trainer_start_s of a stage that only repeated a journal."""
+    """learn_s and trainer_start_s of a stage that only repeated a journal; while it learns, it waits for nothing."""
     found = re.findall(r"step \d+ of \d+: .*?, ([0-9.]+) s, ", (repeated.folder / "log.txt").read_text())
     seconds = float(found[-1])
-    return seconds / len(repeated.metrics), repeated.wall_s - seconds
+    return seconds / len(repeated.metrics), max(0.0, repeated.cpu_s - seconds)
 
 
 def measured_costs(make: Callable[..., StageSpec], recorded: Stage, repeated: Stage, scratch: Path) -> tuple[Costs, list[Shape]]:
