@@ -1,4 +1,5 @@
-"""Whether docker/worker.Dockerfile builds, on a Docker engine of our own with Debian's minimal system as base, and what is in it works.
+"""Whether docker/worker.Dockerfile and docker/pool_worker.Dockerfile build, on a Docker engine of our own with Debian's minimal system as
+base, and what is in them works.
 
 Without PyTorch and Ray (EXTRAS=s3), which are gigabytes. The base has the certificates of this machine, so that the package index is
 reached as from here. Needs root on Debian or Ubuntu, as the sandbox's tests do, the package index, and minutes: called by hand.
@@ -21,11 +22,12 @@ from tests.synth.sandbox.own_engine import docker_engine
 
 _FILE = ROOT / "docker" / "worker.Dockerfile"
 _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
-_BASE, _BUILT = "headrace-base:1", "headrace-worker:1"
+_BASE, _BUILT, _OF_POOL = "headrace-base:1", "headrace-worker:1", "headrace-pool-worker:1"
 
 
 def measure() -> dict[str, float]:
     """`worker_image_works`: 1 if the image is built and its user can deploy and has `headrace`; `worker_image_build_s`; its bytes.
+    `pool_worker_image_works`: 1 if that of the pools' worker is built and knows both types of pools.
 
     Raises:
         SandboxError: no Docker engine can be had here.
@@ -43,9 +45,22 @@ def measure() -> dict[str, float]:
         look = "id -un && ls && touch runs/written && headrace --help > /dev/null && prefect version"
         shown = _run([*docker, "run", "--rm", "--network", "none", _BUILT, "sh", "-ec", look], Path(scratch))
         size = _run([*docker, "image", "inspect", "--format", "{{.Size}}", _BUILT], Path(scratch))
-        _run([*docker, "image", "rm", "--force", _BUILT, _BASE], Path(scratch))
+        knows_both = _build_pool_worker(docker, Path(scratch))
+        _run([*docker, "image", "rm", "--force", _BUILT, _OF_POOL, _BASE], Path(scratch))
     works = all(word in shown for word in ("headrace", "prefect.yaml", "configs", "3.8.8"))
-    return {"worker_image_works": float(works), "worker_image_build_s": build_s, "worker_image_bytes": float(size)}
+    about = {"worker_image_works": float(works), "worker_image_build_s": build_s, "worker_image_bytes": float(size)}
+    return about | {"pool_worker_image_works": float(knows_both)}
+
+
+def _build_pool_worker(docker: list[str], folder: Path) -> bool:
+    """Whether the image of the pools' worker is built, and Prefect in it knows both types of pools."""
+    file = str(_FILE.with_name("pool_worker.Dockerfile"))
+    empty = folder / "empty"
+    empty.mkdir()
+    _run([*docker, "build", "--network", "host", "-t", _OF_POOL, "-f", file, "--build-arg", f"BASE={_BASE}", str(empty)], folder)
+    look = "id -un && python -c 'from prefect.workers.base import BaseWorker as w; print(sorted(w.get_all_available_worker_types()))'"
+    shown = _run([*docker, "run", "--rm", "--network", "none", _OF_POOL, "sh", "-ec", look], folder)
+    return all(word in shown for word in ("headrace", "'docker'", "'kubernetes'"))
 
 
 def _context(folder: Path) -> Path:

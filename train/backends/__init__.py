@@ -1,1 +1,1 @@
-"""What runs a training stage: this machine, a Ray cluster, verl, ROLL."""
+"""What runs a training stage: this machine, a Ray cluster, Slurm, Kubernetes, verl, ROLL."""

@@ -1,4 +1,4 @@
-"""Section `train.cluster`: the Ray cluster, the resources of a stage, and the Ray Job made from them.
+"""Section `train.cluster`: the cluster, the resources of a stage, and the Ray Job made from them.
 
 One idea: where a stage runs is no part of its spec, so a change here trains no stage again. A job is plain JSON, which `--dry-run` writes
 to a file. SFT uses all nodes and GPUs of the section; RL plays and learns in one process and uses at most one GPU. verl and ROLL use all
@@ -18,6 +18,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from storage.outside.known_secrets import holds_secret, is_secret_name
+from train.backends.schedulers.scheduler_settings import KubernetesSettings, SlurmSettings
 from train.child_process import OFFLINE, THREADS
 from train.spec import StageSpec
 
@@ -38,7 +39,7 @@ class EngineShape(BaseModel):
 
 
 class ClusterConfig(BaseModel):
-    """Cluster of the backends `ray`, `verl` and `roll`, and the resources of a stage."""
+    """Cluster of the backends `ray`, `verl`, `roll`, `slurm` and `kuberay`, and the resources of a stage."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -66,6 +67,8 @@ class ClusterConfig(BaseModel):
     )
     engine: EngineShape = Field(default_factory=EngineShape, description="Stages of the backends verl and roll.")
     patience_s: float = Field(120.0, ge=0, description="Longest time without an answer of the cluster before a stage fails, in seconds.")
+    slurm: SlurmSettings = Field(default_factory=SlurmSettings, description="What only the backend `slurm` needs.")
+    kubernetes: KubernetesSettings = Field(default_factory=KubernetesSettings, description="What only the backend `kuberay` needs.")
 
     @field_validator("env")
     @classmethod
@@ -133,7 +136,7 @@ def job(cluster: ClusterConfig, submission_id: str, stage: str, spec: str, *, fo
     stage: its name, for display. spec: path of its spec on the node. folder: folder of the stage under `checkpoints`, if that is set;
     `spec` is then among the files fetched from there.
     """
-    command = _entry_command(cluster, spec)
+    command = entry_command(cluster, spec)
     if cluster.checkpoints is not None:
         assert folder is not None
         command = [*_module("train.backends.remote_sync"), cluster.checkpoints, folder, *command]
@@ -167,8 +170,9 @@ def engine_job(
     return body | {name: value for name, value in more.items() if value}
 
 
-def _entry_command(cluster: ClusterConfig, spec: str) -> list[str]:
-    """The command that trains: `train.run`, or one process per GPU by `accelerate launch`."""
+def entry_command(cluster: ClusterConfig, spec: str) -> list[str]:
+    """The command that trains: `train.run`, or one process per GPU by `accelerate launch`, which on several nodes has the placeholders
+    `{rank}`, `{ip}` and `{port}` (see `train/backends/on_nodes.py`)."""
     processes = cluster.nodes * cluster.gpus_per_node
     if processes <= 1:
         return [*_module("train.run"), spec]
@@ -182,6 +186,11 @@ def _entry_command(cluster: ClusterConfig, spec: str) -> list[str]:
 
 def _module(name: str) -> list[str]:
     return ["python", "-P", "-m", name]
+
+
+def stage_variables(cluster: ClusterConfig) -> dict[str, str]:
+    """Environment variables of a stage."""
+    return {**_OURS, **cluster.env}
 
 
 def _runtime_env(cluster: ClusterConfig, variables: Mapping[str, str]) -> dict[str, Any]:

@@ -10,8 +10,17 @@ from train.backends.base import Backend
 from train.backends.engines.engine_stage import RollBackend, VerlBackend
 from train.backends.local import LocalBackend
 from train.backends.ray import RayBackend
+from train.backends.schedulers.kuberay import KubeRayBackend
+from train.backends.schedulers.slurm import SlurmBackend
 
-BACKENDS: dict[str, type[Backend[Any]]] = {"local": LocalBackend, "ray": RayBackend, "verl": VerlBackend, "roll": RollBackend}
+BACKENDS: dict[str, type[Backend[Any]]] = {
+    "local": LocalBackend,
+    "ray": RayBackend,
+    "verl": VerlBackend,
+    "roll": RollBackend,
+    "slurm": SlurmBackend,
+    "kuberay": KubeRayBackend,
+}
 
 
 def _check_name(name: str) -> str:
