@@ -64,8 +64,18 @@ class Kubectl:
             raise BadInput(_refusal(answer))
         found: dict[str, Any] = json.loads(answer.output)
         status = found.get("status") or {}
-        texts = [str(status.get(key) or "") for key in ("jobDeploymentStatus", "jobStatus", "reason", "message", "rayClusterName")]
-        return RayJobStatus(*texts, is_being_deleted="deletionTimestamp" in found["metadata"])
+
+        def text(key: str) -> str:
+            return str(status.get(key) or "")
+
+        return RayJobStatus(
+            deployment=text("jobDeploymentStatus"),
+            job=text("jobStatus"),
+            reason=text("reason"),
+            message=text("message"),
+            cluster=text("rayClusterName"),
+            is_being_deleted="deletionTimestamp" in found["metadata"],
+        )
 
     def create(self, job: dict[str, Any], *options: str) -> None:
         """Creates a RayJob; does nothing if its name exists (another process was faster, or an answer was lost).

@@ -11,8 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from storage.outside.known_secrets import holds_secret
 
-OURS = ("array", "chdir", "cpus-per-task", "dependency", "gpus-per-node", "job-name", "nodes", "ntasks", "ntasks-per-node", "open-mode")
-OURS += ("account", "partition", "time", "output", "error", "export", "wrap", "parsable", "test-only", "wait")
+OURS: tuple[str, ...] = (
+    *("array", "chdir", "cpus-per-task", "dependency", "gpus-per-node", "job-name", "nodes", "ntasks", "ntasks-per-node", "open-mode"),
+    *("account", "partition", "time", "output", "error", "export", "wrap", "parsable", "test-only", "wait"),
+)
 """Options of sbatch that `options` may not name."""
 _TIME = r"^(\d+(:\d\d){0,2}|\d+-\d+(:\d\d){0,2})$"
 

@@ -95,8 +95,8 @@ class SlurmBackend(Backend[Handle]):
             return None
         if found is None or found.is_over:
             (folder / LOG).unlink(missing_ok=True)
-            for file, content in (("spec.json", spec.model_dump_json(indent=1)), ("job.sh", text)):
-                replace_atomically(folder / file, lambda path, content=content: path.write_text(content) and None)
+            _write(folder / "spec.json", spec.model_dump_json(indent=1))
+            _write(folder / "job.sh", text)
             with cancel_on_exit(self, Handle(spec, folder, name)):
                 number = slurm.submit(name, text)
         else:
@@ -226,5 +226,8 @@ def _kind(task: Task, log: str) -> FailureKind:
 
 def _note(folder: Path, number: int, name: str, **more: str) -> None:
     """Writes job.json."""
-    text = json.dumps({"job": number, "name": name} | more, indent=1)
-    replace_atomically(folder / "job.json", lambda path: path.write_text(text) and None)
+    _write(folder / "job.json", json.dumps({"job": number, "name": name} | more, indent=1))
+
+
+def _write(path: Path, text: str) -> None:
+    replace_atomically(path, lambda draft: draft.write_text(text) and None)
