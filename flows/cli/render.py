@@ -25,8 +25,8 @@ _EXPONENT = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+")
 TrainingEngine = Annotated[Literal["verl", "roll"], typer.Argument(metavar="verl|roll", help="Training engine.")]
 Model = Annotated[Path, typer.Option("--model", metavar="FOLDER", help="Folder of the initial policy, in Hugging Face format.")]
 Adapter = Annotated[
-    str,
-    typer.Option("--adapter", metavar="CLASS", help="Dotted path of your class in the engine's image that runs the Headrace environment."),
+    str | None,
+    typer.Option("--adapter", metavar="CLASS", help="Your own class that plays our worlds in the engine (default: Headrace's)."),
 ]
 Folder = Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="New folder; every node must see it under the same path.")]
 Stage = Annotated[str, typer.Option("--stage", metavar="NAME", help="Stage of `train.stages`: its settings, release and split.")]
@@ -46,8 +46,8 @@ Changes = Annotated[
 def render(
     engine: TrainingEngine,
     model: Model,
-    adapter: Adapter,
     folder: Folder,
+    adapter: Adapter = None,
     stage: Stage = "rl",
     release: Release = None,
     nodes: Nodes = 2,
@@ -66,9 +66,9 @@ def render(
 
     Examples:
 
-      headrace render verl --config 8b.yaml --model /shared/qwen3-8b --adapter team.loops.HeadraceLoop --out /shared/rl1
+      headrace render verl --config 8b.yaml --model /shared/qwen3-8b --out /shared/rl1
 
-      headrace render roll --model /shared/qwen3-8b --adapter team.envs.Manager --nodes 4 --out /shared/rl2
+      headrace render roll --model /shared/qwen3-8b --nodes 4 --adapter team.envs.Manager --out /shared/rl2
     """
     with handle_errors(debug):
         from flows.config import Config, read

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from flows.cli.main import app
 from tests.train.backends.stages import policy, released
+from train.backends.render_stage import ADAPTERS
 
 __all__ = ["policy", "released"]
 
@@ -43,6 +44,15 @@ def test_the_folder_holds_the_configuration_its_rows_and_the_command(render, eng
     assert str(rows_file) in text
     assert (pl.read_parquet(rows_file) if rows.endswith("parquet") else pl.read_ndjson(rows_file)).height == 32
     assert str(folder / "entrypoint.sh") in (folder / "submit.sh").read_text()
+
+
+def test_no_adapter_has_to_be_named(released, policy, tmp_path):
+    config = tmp_path / "8b.yaml"
+    config.write_text(CONFIG)
+    needed = ["--model", str(policy), "--config", str(config), "--store", str(released[0].root), "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(app, ["render", "verl", *needed])
+    assert result.exit_code == 0, result.output
+    assert yaml.safe_load((tmp_path / "out" / "agent_loop.yaml").read_text())[0]["_target_"] == ADAPTERS["verl"]["rl"]
 
 
 def test_settings_come_from_the_configuration_and_engine_keys_from_set(render):

@@ -138,6 +138,22 @@ def test_an_answer_cut_short_and_a_turn_too_many_end_it_with_0(rows):
     assert environment.step(calling) == Step([], 0.0, True)
 
 
+def test_a_conversation_that_does_not_fit_the_window_any_more_is_closed_with_0(rows):
+    environment = WorldEnvironment()
+    assert environment.figures == {}
+    environment.reset(rows["verl"][0])
+    environment.step({"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "list_orders", "arguments": "{}"}}]})
+    assert (environment.figures["outcome"], environment.figures["success"]) == (None, None)
+    assert environment.close() == Step([], 0.0, True)
+    task, _ = task_of(rows["verl"][0])
+    assert environment.figures == {
+        **{"task_id": task.id, "world": task.world, "outcome": "policy_failure", "success": False},
+        **{"turns": 1, "calls": 1, "failure": ""},
+    }
+    with pytest.raises(HeadraceError, match="call reset"):
+        environment.close()
+
+
 def test_what_the_policy_did_not_spoil_has_no_reward(rows, monkeypatch):
     """A world that breaks is nobody's merit: None, never 0."""
 
@@ -151,6 +167,7 @@ def test_what_the_policy_did_not_spoil_has_no_reward(rows, monkeypatch):
     assert step.done
     assert step.reward is None
     assert "the disk is gone" in step.failure
+    assert (environment.figures["outcome"], environment.figures["success"]) == ("infra_failure", None)
 
 
 def test_nothing_goes_on_before_a_reset_or_after_the_end(rows):

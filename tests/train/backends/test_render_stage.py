@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from storage.errors import BadInput
 from tests.train.backends.stages import RL, SFT, stage
 from train.backends.cluster_shape import ClusterShape
-from train.backends.render_stage import render
+from train.backends.render_stage import ADAPTERS, render
 from train.backends.roll import roll_pipeline as roll
 from train.backends.verl import verl_overrides as verl
 from train.rl.losses import LOSSES
@@ -188,6 +189,15 @@ def test_every_loss_has_the_clips_the_ratio_and_the_average_of_our_own(released,
 @pytest.mark.parametrize("adapter", ["", "Loop", "team..Loop", "team.Loop; rm", "team.Loop\n"])
 def test_an_adapter_that_is_no_dotted_path(released, policy, refused, adapter):
     assert "is no dotted path of a class" in refused(stage(released, policy), adapter=adapter)
+
+
+@pytest.mark.parametrize(
+    ("engine", "section", "file"), [("verl", "rl", "agent_loop.yaml"), ("verl", "sft", "entrypoint.sh"), ("roll", "rl", "pipeline.yaml")]
+)
+def test_the_adapter_is_headraces_own_unless_another_is_named(released, policy, engine, section, file):
+    spec = stage(released, policy, **{section: {"sft": SFT, "rl": RL}[section]}, **({"split": "seed"} if section == "sft" else {}))
+    module, _, name = ADAPTERS[engine][section].rpartition(".")
+    assert {module, name} <= set(re.findall(r"[\w.]+", render(engine, spec, ClusterShape()).files[file].replace(f".{name}", f" {name}")))
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -4,9 +4,9 @@ One idea: verl is strict about overrides only: a key that its schema lacks is an
 verl's wheel are installed (`SCHEMA`), they are composed with verl's schema here. verl itself is never imported: its pinned dependencies
 conflict with ours. Rules that the schema cannot express, and one that verl does not check (mini-batch <= batch), are checked here.
 
-What it does not do: submit the stage or play rollouts. The caller names the `adapter`, a class in verl's image: for RL an `AgentLoopBase`
-that plays `train/backends/environment.py` and sets `reward_score`; for SFT a `MultiTurnSFTDataset` that decodes the columns `messages`
-and `tools`, JSON texts (`storage.releases.verl_dataset.ExportedConversations` does). Source of the keys: verl's `trainer/config`.
+What it does not do: submit the stage or play rollouts. The `adapter` is a class in verl's image: for RL an `AgentLoopBase` that plays
+`train/backends/environment.py` and sets `reward_score` (`agent_loop.py`); for SFT a `MultiTurnSFTDataset` that decodes the columns
+`messages` and `tools`, JSON texts (`storage/releases/verl_dataset.py`). Source of the keys: verl's `trainer/config`.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ UNCHECKED = (
 )
 _PLAIN = re.compile(r"(?!(?:null|true|false|nan|inf)\Z)[a-z/][a-z0-9_./:-]*", re.ASCII | re.IGNORECASE)
 """Texts that Hydra parses as strings without quotes."""
+_LORA_RANK, _MAX_LORA_RANK = "actor_rollout_ref.model.lora_rank", 512
 _SAVED = ["model", "optimizer", "extra", "hf_model"]
 _ENTRY = {"rl": ("verl.trainer.main_ppo", "ppo_trainer"), "sft": ("verl.trainer.sft_trainer_ray", "sft_trainer_engine")}
 
@@ -89,6 +90,7 @@ def check_rules(values: Mapping[str, Value]) -> None:
     if mini not in values:
         _check_divides(gpus, batch, "data.train_batch_size", "the number of GPUs")
         return
+    _check_rollouts(values)
     draws, updated = _positive_int(values, "actor_rollout_ref.rollout.n"), _positive_int(values, mini)
     if updated > batch:
         raise BadInput(f"{mini} {updated} is larger than data.train_batch_size {batch}; verl {VERSION} itself would take it")
@@ -103,6 +105,15 @@ def check_rules(values: Mapping[str, Value]) -> None:
     for key in ("actor_rollout_ref.actor.ppo_max_token_len_per_gpu", "actor_rollout_ref.rollout.max_model_len"):
         if _positive_int(values, key) < length:
             raise BadInput(f"{key} {values[key]} is less than the longest conversation, {length} tokens: raise it")
+
+
+def _check_rollouts(values: Mapping[str, Value]) -> None:
+    """Checks what `agent_loop.py` and vLLM need."""
+    if not values.get("trainer.use_v1"):
+        raise BadInput("trainer.use_v1 is false: that trainer of verl cannot drop a rollout whose world failed; leave it true")
+    rank = values.get(_LORA_RANK, 0)
+    if isinstance(rank, int) and rank > _MAX_LORA_RANK:
+        raise BadInput(f"{_LORA_RANK} is {rank}, and vLLM takes {_MAX_LORA_RANK} at most")
 
 
 def compose(values: Mapping[str, Value], algorithm: str) -> str | None:
@@ -150,7 +161,8 @@ def files(values: Mapping[str, Value], spec: StageSpec, folder: Path, adapter: s
     }
     if spec.rl is not None:
         loop: dict[str, Any] = {"name": AGENT, "_target_": adapter, "max_turns": spec.rl.max_turns, "max_tokens": spec.rl.max_tokens}
-        texts["agent_loop.yaml"] = _yaml([loop | {"reward": spec.rl.reward, "collapse": spec.rl.collapse, "store": str(spec.store)}])
+        loop |= {"reward": spec.rl.reward, "collapse": spec.rl.collapse, "store": str(spec.store), "rollouts": str(folder / "rollouts")}
+        texts["agent_loop.yaml"] = _yaml([loop])
     return texts
 
 
@@ -186,6 +198,8 @@ def _rl(spec: StageSpec, settings: RLSettings, shape: ClusterShape, folder: Path
         "data.train_files": [data],
         "data.val_files": [data],
         "data.val_max_samples": 1,
+        "data.custom_cls.path": "pkg://storage.releases.verl_dataset",
+        "data.custom_cls.name": "ExportedPrompts",
         "data.train_batch_size": settings.tasks_a_step,
         "data.max_prompt_length": shape.prompt_tokens,
         "data.max_response_length": shape.response_tokens,

@@ -7,6 +7,8 @@ exec python3 -m verl.trainer.main_ppo \
   'data.train_files=[/shared/stage/data/rl.prompts.parquet]' \
   'data.val_files=[/shared/stage/data/rl.prompts.parquet]' \
   data.val_max_samples=1 \
+  data.custom_cls.path=pkg://storage.releases.verl_dataset \
+  data.custom_cls.name=ExportedPrompts \
   data.train_batch_size=32 \
   data.max_prompt_length=4096 \
   data.max_response_length=12288 \

@@ -18,7 +18,7 @@ from train.backends.render_stage import render
 from train.backends.verl import verl_overrides as verl
 
 LOOP = "team.loops.HeadraceLoop"
-EXPECTED = Path(__file__).parent / "expected"
+EXPECTED = Path(__file__).parents[1] / "expected"
 
 needs_schema = pytest.mark.skipif(
     not (verl.SCHEMA / "verl").is_dir(), reason=f"no schema of verl in {verl.SCHEMA}: pip install --no-deps --target there"
@@ -45,6 +45,7 @@ def test_an_8b_policy_on_2_x_8_gpus_renders_as_expected(released, policy):
             "reward": "success",
             "collapse": "mean",
             "store": str(released[0].root),
+            "rollouts": "/shared/stage/rollouts",
         }
     ]
 
@@ -144,6 +145,8 @@ def test_the_schema_alone_takes_a_mini_batch_larger_than_the_batch_so_the_rule_i
         ({"actor_rollout_ref.actor.ppo_max_token_len_per_gpu": 8192}, "less than the longest conversation, 16384"),
         ({"actor_rollout_ref.rollout.max_model_len": 8192}, "less than the longest conversation, 16384"),
         ({"data.train_batch_size": 0}, "data.train_batch_size is 0"),
+        ({"actor_rollout_ref.model.lora_rank": 1024}, "lora_rank is 1024, and vLLM takes 512 at most"),
+        ({"trainer.use_v1": False}, "trainer.use_v1 is false: .* cannot drop a rollout whose world failed"),
     ],
 )
 def test_batches_and_devices_that_do_not_fit_are_refused(released, policy, changes, says):
