@@ -20,7 +20,7 @@ from filters.reading.complete import draw_missing, say
 from filters.reading.declaration import ReadableIntent
 from filters.reading.frames import Choice
 from filters.reading.reader import Reader
-from storage.records import Frame
+from storage.records import Frame, Task
 from synth.tasks.solver import NotAdmitted, admit, admit_any, expert_messages, world_seeds
 from synth.tasks.split import STANDARD, division_of
 from synth.tasks.verify import verify
@@ -69,20 +69,28 @@ def said_slots(intent: ReadableIntent, choice: Choice) -> dict[str, Any]:
 
 def admit_reading(world: type[World], intent: ReadableIntent, choice: Choice, text: str) -> str:
     """Why the reading gives no task; empty if it gives one that verifies."""
-    slots = said_slots(intent, choice)
     try:
-        drawn = draw_missing(world, key_of(intent), slots)
-        if drawn is None:
-            return f"{intent.name}: too little is said"
-        frame = Frame(world=world.name, intent=key_of(intent), slots={**slots, **drawn})
-        text = f"{text} {say(world, frame.intent, drawn, 'en')}" if drawn else text
-        side = division_of(frame, world, STANDARD)
-        seeds = world_seeds(frame.id, 0, "train", _SEEDS)
-        task = admit_any(world, frame, text=text, language="en", seeds=seeds, division=side)
+        task = task_of_reading(world, intent, choice, text)
     except NotAdmitted as refused:
-        return f"{world.name.partition('@')[0]}/{frame.intent}: {refused}"
+        return f"{world.name.partition('@')[0]}/{key_of(intent)}: {refused}"
     verdict = verify(world, task, expert_messages(world, task))
     return "" if verdict.success else ", ".join(name for name, holds in verdict.checks.items() if not holds)
+
+
+def task_of_reading(world: type[World], intent: ReadableIntent, choice: Choice, text: str) -> Task:
+    """The task of a request as it was read; slots that it leaves open are drawn and said.
+
+    Raises:
+        NotAdmitted: it says too little, or is not admitted.
+    """
+    slots = said_slots(intent, choice)
+    drawn = draw_missing(world, key_of(intent), slots)
+    if drawn is None:
+        raise NotAdmitted("too little is said")
+    frame = Frame(world=world.name, intent=key_of(intent), slots={**slots, **drawn})
+    text = f"{text} {say(world, frame.intent, drawn, 'en')}" if drawn else text
+    seeds = world_seeds(frame.id, 0, "train", _SEEDS)
+    return admit_any(world, frame, text=text, language="en", seeds=seeds, division=division_of(frame, world, STANDARD))
 
 
 def is_solvable_without(world: type[World], intent: ReadableIntent, choice: Choice) -> bool:

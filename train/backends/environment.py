@@ -20,7 +20,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from storage.errors import BadInput, HeadraceError
-from storage.records import JSON, Message, Task
+from storage.records import JSON, Message, Outcome, Task
 from storage.store import Store
 from synth.context.offered_tools import tools_of
 from synth.engines.base import ChatAnswer
@@ -108,6 +108,39 @@ class WorldEnvironment:
         goes_on = episode.step(ChatAnswer(answer, "length" if cut_short else "tool_calls" if answer.tool_calls else "stop"))
         if goes_on is not None:
             return Step([one.to_openai() for one in goes_on], None, False)
+        return self._last_step(episode)
+
+    def close(self) -> Step:
+        """Ends a conversation whose last messages do not fit the policy's window: a failure of the policy, as an answer that is too long.
+
+        Raises:
+            HeadraceError: no conversation is open.
+        """
+        episode = self._episode
+        if episode is None or episode.outcome is not None:
+            raise HeadraceError("no conversation is going on: call reset with a row first")
+        episode.close()
+        return self._last_step(episode)
+
+    @property
+    def figures(self) -> dict[str, JSON]:
+        """Figures of the conversation: `task_id`, `world`, `outcome` (None while it goes on), `success` (None unless the outcome is one
+        of the policy's), `turns` (answers of the assistant), `calls`, `failure`; empty before the first reset."""
+        episode = self._episode
+        if episode is None:
+            return {}
+        outcome = episode.outcome
+        return {
+            "task_id": episode.task.id,
+            "world": episode.task.world,
+            "outcome": outcome.value if outcome is not None else None,
+            "success": outcome is Outcome.SUCCESS if outcome is not None and outcome.is_rated else None,
+            "turns": len(episode.turns),
+            "calls": sum(len(message.tool_calls) for message in episode.messages[len(episode.task.messages) :]),
+            "failure": episode.failure,
+        }
+
+    def _last_step(self, episode: Episode) -> Step:
         (reward,) = score_episodes([episode], self._scorers, self._weights, self._collapse)
         return Step([], reward, True, episode.failure)
 
