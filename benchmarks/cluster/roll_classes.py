@@ -66,8 +66,8 @@ def _plays(folder: Path, tasks: Sequence[Task]) -> Figures:
     for name, each in {"expert": expert, "no-op": noop, "broken worlds": failing, "unfiltered": unfiltered}.items():
         print(f"    {name}: {json.dumps({key: value for key, value in each.items() if key != 'accepted_tasks'})}", flush=True)
     return {
-        "roll_experts_accepted": expert["accepted"] / expert["tasks"],
-        "roll_noop_accepted": noop["accepted"] / noop["tasks"],
+        "roll_experts_accepted": expert["accepted"] / TASKS,
+        "roll_noop_accepted": noop["accepted"] / TASKS,
         "roll_mask_errors": float(expert["mask_errors"] + noop["mask_errors"]),
         "roll_failure_counted": float(failing["failed"]),
         "roll_failure_counted_unfiltered": float(unfiltered["failed"]),

@@ -167,7 +167,7 @@ class HeadraceEnvManager(ProxyEnvManager):
         """
         for attempt in range(1, _ATTEMPTS + 1):
             if attempt > 1:
-                self.history = []
+                self.history.clear()
                 self.reset_stats()
             result, failure = self._judged(self._play_once(seed))
             result.metrics |= {FAILURE: failure, "attempts": attempt}

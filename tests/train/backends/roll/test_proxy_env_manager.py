@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.cluster import roll_stage
 from benchmarks.cluster.roll_classes import SILENCE
+from storage.records import Task
 from synth.conversations.conversation_play import blueprint_of
 from tests.synth.conversations import conversations
 from tests.train.tiny_policies import retail_tasks
@@ -23,7 +27,7 @@ SPOILT = '<tool_call>\n{"name": "list_orders", "arguments": {"user_id": }}\n</to
 
 
 @pytest.fixture(scope="module")
-def tasks() -> list[Any]:
+def tasks() -> list[Task]:
     """Six of one turn, of which the first four call tools, and two in which the user goes on."""
     plain = [task for task in retail_tasks(each=1) if len(roll_stage.expert_texts(task)) > 1][:6]
     return [*plain, *(task for task in conversations.tasks("retail", 12) if len(blueprint_of(task).turns) == 2)][:8]
@@ -31,8 +35,8 @@ def tasks() -> list[Any]:
 
 @pytest.fixture(scope="module")
 def figures(tasks, tmp_path_factory) -> Mapping[str, Mapping[str, Any]]:
-    """One process plays: experts; a policy that says nothing; two broken worlds; the same without our filter; a policy that spoils one
-    call, one that is cut at its limit; conversations that do not fit."""
+    """One process plays: experts; a policy that says nothing; two broken worlds; the same without our filter; a policy that spoils one call
+    and is cut at its limit once; and experts with room for one answer in the conversation that opens longest."""
     folder = tmp_path_factory.mktemp("roll") / "stage"
     roll_stage.write_stage(folder, tasks, groups=2, draws=2)
     experts = {task.id: roll_stage.expert_texts(task) for task in tasks}
@@ -47,8 +51,22 @@ def figures(tasks, tmp_path_factory) -> Mapping[str, Mapping[str, Any]]:
         "broken": broken,
         "unfiltered": {**broken, "filtered": False},
         "spoilt": {**base, "answers": spoilt},
+        "no room": {**base, "sequence_length": max(first_answers(folder, tasks).values())},
     }
     return dict(zip(plays, roll_stage.played(folder, *plays.values()), strict=True))
+
+
+def first_answers(folder: Path, tasks: Sequence[Task]) -> dict[str, int]:
+    """Tokens of each task's conversation up to its expert's first answer."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder / "policy")
+    rows = [json.loads(line) for line in (folder / "data" / "rl.prompts.jsonl").read_text().splitlines()]
+    offered = {row["id"]: json.loads(row["tools"]) for row in rows}
+    said = {task.id: tokenizer(roll_stage.expert_texts(task)[0])["input_ids"] for task in tasks}
+    render = partial(tokenizer.apply_chat_template, add_generation_prompt=True, enable_thinking=False, return_dict=False)
+    openings = {task.id: render([one.to_openai() for one in task.messages], tools=offered[task.id]) for task in tasks}
+    return {task.id: len(openings[task.id]) + len(said[task.id]) for task in tasks}
 
 
 def test_experts_have_score_1_in_every_rollout_of_a_full_batch(figures):
@@ -60,9 +78,8 @@ def test_a_policy_that_says_nothing_has_none(figures):
 
 
 def test_the_mask_of_every_batch_is_what_the_policy_sampled(figures):
-    assert {name: each["mask_errors"] for name, each in figures.items() if name != "spoilt"} == dict.fromkeys(
-        ("experts", "silent", "broken", "unfiltered"), 0
-    )
+    """In the controls a conversation ends before the policy has said all, which counts as missing."""
+    assert {name: figures[name]["mask_errors"] for name in ("experts", "silent", "broken")} == {"experts": 0, "silent": 0, "broken": 0}
     assert figures["experts"]["sampled"] > 500
 
 
@@ -79,3 +96,9 @@ def test_a_world_that_fails_once_is_played_again_and_one_that_stays_broken_is_in
 
 def test_a_call_that_rolls_parser_skips_and_an_answer_that_is_cut_end_the_conversation(figures, tasks):
     assert set(figures["spoilt"]["accepted_tasks"]) == {task.id for task in tasks[2:]}
+
+
+def test_a_conversation_that_does_not_fit_is_a_failure_of_the_policy_and_stays_in_the_batch(figures):
+    """Also its group, so the batch is whole; nothing is played again for it."""
+    assert (figures["no room"]["tasks"], figures["no room"]["rollouts"], figures["no room"]["failed"]) == (8, 16, 0)
+    assert figures["no room"]["accepted"] < 8
