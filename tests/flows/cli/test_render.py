@@ -26,7 +26,8 @@ def render(released, policy, tmp_path):
 
     def call(engine: str, *more: str) -> tuple[int, str, Path]:
         folder = tmp_path / "out"
-        needed = ["--model", str(policy), "--adapter", "team.loops.Loop", "--config", str(config), "--store", str(released[0].root)]
+        adapter = "team.proxy_env_manager.Loop"
+        needed = ["--model", str(policy), "--adapter", adapter, "--config", str(config), "--store", str(released[0].root)]
         result = CliRunner().invoke(app, ["render", engine, *needed, "--out", str(folder), *more])
         return result.exit_code, " ".join(result.output.split()), folder
 

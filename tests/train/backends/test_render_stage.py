@@ -20,7 +20,7 @@ from train.rl.losses import LOSSES
 from train.spec import LoRASettings, RLSettings, SFTSettings
 
 ENGINES = ("verl", "roll")
-CLASS = "team.loops.HeadraceLoop"
+CLASS = "team.proxy_env_manager.Worlds"
 
 
 @pytest.fixture(autouse=True)

@@ -110,6 +110,7 @@ class EnvManager(_Keys):
     max_env_num_per_worker: Positive
     tags: Annotated[list[str], Field(min_length=1)]
     num_groups_partition: Annotated[list[Positive], Field(min_length=1)]
+    group_filter_cls: Class
 
     @model_validator(mode="after")
     def _check_partition(self) -> EnvManager:
@@ -119,10 +120,11 @@ class EnvManager(_Keys):
 
 
 class EnvConfig(_Keys):
-    """Arguments of our environment, `train/backends/environment.py`."""
+    """Arguments of our environment, `train/backends/roll/gem_environment.py`, and of ROLL's manager."""
 
     rows: str
     store: str
+    rollouts: str
     max_turns: Positive
     reward: ScorerName | dict[ScorerName, Above0]
     collapse: AggregateName
@@ -139,6 +141,15 @@ class CustomEnv(_Keys):
     agent_system_template: str
     agent_template: str
     env_config: EnvConfig
+
+    @model_validator(mode="after")
+    def _check_manager(self) -> CustomEnv:
+        if "proxy_env_manager" not in self.env_manager_cls:
+            raise ValueError(
+                f"{self.env_manager_cls} has no proxy_env_manager in its dotted path, by which ROLL decides to start the server that "
+                "answers the environments: give its module that name"
+            )
+        return self
 
 
 class FileSystem(_Keys):

@@ -6,9 +6,9 @@ supported: ROLL's SFT takes single-turn rows of instruction and output, without 
 ROLL sets `num_gpus_per_node` to the number of GPUs that its *driver* sees, or to 1 if the driver sees none. So the job requests no GPU (Ray
 would hide the others from it), and the start command first counts the GPUs.
 
-What it does not do: submit the stage or play rollouts. The caller's `adapter` is a subclass of ROLL's `ProxyEnvManager` in ROLL's image.
-Its import registers the GEM environment `headrace`, which picks rows of the file `env_config.rows` by seed and plays them with
-`train/backends/environment.py` for ROLL's `ToolCallRunner`. ROLL is not on PyPI (the package `roll` there is another project).
+What it does not do: submit the stage or play rollouts. The `adapter` is a subclass of ROLL's `ProxyEnvManager` in ROLL's image: ours
+(`proxy_env_manager.py`), or another in a module of that name, by which ROLL decides to start its proxy server. ROLL is not on PyPI (the
+package `roll` there is another project).
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ OUTPUT, CHECKPOINTS = "output", "checkpoints"
 ENVIRONMENT = "headrace"
 """Id and tag of our GEM environment."""
 _RUNNER = "roll.pipeline.agentic.agent_runner.gem_runner.ToolCallRunner"
+_FILTER = "train.backends.roll.failed_groups.FailedGroups"
 _ENVIRONMENTS_PER_WORKER = 16
 
 _RULES_OF_LOSS: Mapping[LossName, Mapping[str, Any]] = {
@@ -121,7 +122,11 @@ exec python3 examples/start_agentic_pipeline.py --config_path "$(realpath --rela
 
 def notes(settings: RLSettings) -> list[str]:
     """Differences between the rendered stage and the same stage in our own trainer."""
-    texts = ["the rate decays linearly to 0 (ROLL passes no final share)"]
+    texts = [
+        "the rate decays linearly to 0 (ROLL passes no final share)",
+        "each group takes the rows in the order of the file, from a row that ROLL draws: not every row is played in an epoch",
+        "a group with a rollout that failed by no fault of the policy is replaced by the next row's (scheduler/group_filter_count)",
+    ]
     if settings.loss in ("dapo", "gspo") and settings.resample_rounds is None:
         texts.append(f"{settings.loss} is without its resampling: ROLL's own group filter keeps every group")
     if ratio_of(settings) == "sequence":
@@ -242,6 +247,7 @@ def _environments(spec: StageSpec, settings: RLSettings, folder: Path, adapter: 
             "max_env_num_per_worker": _ENVIRONMENTS_PER_WORKER,
             "tags": [ENVIRONMENT],
             "num_groups_partition": [groups],
+            "group_filter_cls": _FILTER,
         }
 
     environment = {
@@ -255,6 +261,7 @@ def _environments(spec: StageSpec, settings: RLSettings, folder: Path, adapter: 
         "env_config": {
             "rows": str(folder / "data" / f"{spec.split}.prompts.jsonl"),
             "store": str(spec.store),
+            "rollouts": str(folder / "rollouts"),
             "max_turns": settings.max_turns,
             "reward": settings.reward,
             "collapse": settings.collapse,

@@ -16,8 +16,8 @@ from train.backends.render_stage import render
 from train.backends.roll import roll_pipeline as roll
 from train.backends.roll.roll_keys import devices
 
-MANAGER = "team.envs.HeadraceManager"
-EXPECTED = Path(__file__).parent / "expected"
+MANAGER = "team.proxy_env_manager.HeadraceManager"
+EXPECTED = Path(__file__).parents[1] / "expected"
 
 
 def content(released, policy, loss="lite_ppo", **changes):
@@ -52,6 +52,11 @@ def test_every_loss_says_how_it_normalises_and_sums(released, policy, loss, norm
     assert (found["pg_clip_low"], found["pg_clip_high"]) == clips
     assert found["use_pg_clip_range"] is True, "without it ROLL ignores both clips"
     assert found["init_kl_coef"] == 0, "ROLL's default adds a penalty of 0.2"
+
+
+def test_a_manager_for_whom_roll_starts_no_server_is_refused(released, policy):
+    with pytest.raises(BadInput, match=r"team\.envs\.Manager has no proxy_env_manager in its dotted path"):
+        render("roll", stage(released, policy), ClusterShape(), adapter="team.envs.Manager")
 
 
 def test_sft_is_refused_with_the_reason(released, policy):
