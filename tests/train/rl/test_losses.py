@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import train.spec
 from tests.train.scripted_steps import Rewards, Step, assert_close, rows_of, take_step
 from tests.train.tiny_policies import copy_of, expert_conversations, retail_tasks, small_policy
-from train.rl.credit import CREDITS
+from train.rl.credit import CREDITS, turns_of
 from train.rl.losses import LOSSES, RATIOS, Objective, TokenLosses, Whole, average_loss, divergence, token_losses
 from train.rl.rewards import AGGREGATES, SCORERS
 from train.rl.rl import objective
@@ -38,6 +38,11 @@ class Rows:
     advantages: torch.Tensor
     weights: torch.Tensor
     mask: torch.Tensor
+    sampled: torch.Tensor
+
+    @property
+    def turns(self) -> torch.Tensor:
+        return turns_of(self.mask)
 
     @property
     def whole(self) -> Whole:
@@ -47,7 +52,7 @@ class Rows:
         return average_loss(self.tokens(chosen).losses, self.mask, chosen.average, whole or self.whole)
 
     def tokens(self, chosen: Objective) -> TokenLosses:
-        return token_losses(self.logps, self.old, self.advantages, self.weights, self.mask, chosen, self.ref)
+        return token_losses(self.logps, self.old, self.advantages, self.weights, self.turns, chosen, self.ref, self.sampled)
 
     def gradient(self, chosen: Objective, whole: Whole | None = None) -> torch.Tensor:
         self.logps = self.logps.detach().requires_grad_()
@@ -68,7 +73,8 @@ def rows(draw: Any, most: int = 5) -> Rows:
     logps = -rng.random((count, width)) * 3
     old, ref = (logps + rng.normal(0, scale, (count, width)) for scale in (spread, 0.4))
     advantages = np.where(rng.random(count) < 0.3, 0, rng.normal(0, 1.5, count))
-    matrices = (torch.tensor(value, dtype=torch.float64) for value in (logps, old, ref, advantages, np.ones_like(logps), mask))
+    engine = old + rng.normal(0, 2, (count, width)) * (rng.random((count, 1)) < 0.5)
+    matrices = (torch.tensor(value, dtype=torch.float64) for value in (logps, old, ref, advantages, np.ones_like(logps), mask, engine))
     return Rows(*matrices)
 
 
@@ -127,6 +133,21 @@ def rft(one: Rows) -> float:
     return -total / float(one.mask.sum())
 
 
+def ipa(one: Rows) -> float:
+    """1/(sum_i |o_i|) sum_c m_c |c| A for positive A, and m_c [rho_c]_0^1 |c| A for negative; rho_c and m_c by geometric means."""
+    total = 0.0
+    for row in range(len(one.mask)):
+        chunks: dict[int, list[int]] = {}
+        for token in written(one, row):
+            chunks.setdefault(int(one.turns[row, token]), []).append(token)
+        for tokens in chunks.values():
+            rho = math.prod(ratio(one, row, token) for token in tokens) ** (1 / len(tokens))
+            mismatch = math.exp(sum(float(one.old[row, token] - one.sampled[row, token]) for token in tokens) / len(tokens))
+            worth = float(one.advantages[row]) * len(tokens) * (mismatch <= 5)
+            total += worth if worth > 0 else min(rho, 1.0) * worth
+    return -total / float(one.mask.sum())
+
+
 FORMULAS: dict[str, Callable[[Rows], float]] = {
     "lite_ppo": lite_ppo,
     "grpo": grpo,
@@ -134,6 +155,7 @@ FORMULAS: dict[str, Callable[[Rows], float]] = {
     "dr_grpo": dr_grpo,
     "gspo": gspo,
     "rft": rft,
+    "ipa": ipa,
 }
 
 
@@ -183,7 +205,7 @@ def test_the_divergence_over_samples_is_the_kullback_leibler_divergence() -> Non
 @given(one=rows())
 def test_where_the_policy_sampled_itself_every_loss_is_a_policy_gradient(one: Rows) -> None:
     """Given no ratio, then a token's gradient is minus its advantage by the denominator."""
-    one.old = one.logps.clone()
+    one.old, one.sampled = one.logps.clone(), one.logps.clone()
     lengths, count = one.mask.sum(dim=1, keepdim=True), len(one.mask)
     denominators = {"tokens": one.mask.sum(), "rows": lengths * count, "constant": torch.tensor(LONGEST * count)}
     for name in LOSSES:
@@ -198,9 +220,10 @@ def test_rejection_sampling_learns_the_likelihood_of_what_succeeded_whoever_samp
     torch.testing.assert_close(one.gradient(of("rft")), expected, **EXACT)
 
 
-def plain_sequence_ratio(log_ratio: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def plain_sequence_ratio(log_ratio: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
     """One number a row, its gradient shared by all tokens alike."""
-    return ((log_ratio * mask).sum(dim=1) / mask.sum(dim=1))[:, None].expand_as(mask)
+    mask = turns >= 0
+    return ((log_ratio * mask).sum(dim=1) / mask.sum(dim=1))[:, None].expand_as(log_ratio)
 
 
 @given(one=rows())
@@ -219,7 +242,7 @@ def test_a_ratio_beyond_its_bounds_has_no_gradient_where_that_would_carry_it_fur
     """Given ratios of e^-1, 1 and e, then only the small one of what did well, and the large one of what did badly, still move."""
     drift = torch.tensor([[-1.0, 0.0, 1.0]] * 2, dtype=torch.float64)
     ones = torch.ones_like(drift)
-    one = Rows(drift, torch.zeros_like(drift), drift, torch.tensor([1.0, -1.0], dtype=torch.float64), ones, ones)
+    one = Rows(drift, torch.zeros_like(drift), drift, torch.tensor([1.0, -1.0], dtype=torch.float64), ones, ones, drift)
     chosen = of("lite_ppo")
     moves = one.gradient(chosen) != 0
     assert moves.tolist() == [[True, True, False], [False, True, True]]
@@ -229,10 +252,46 @@ def test_a_ratio_beyond_its_bounds_has_no_gradient_where_that_would_carry_it_fur
 def test_clip_higher_lets_rare_tokens_grow_further() -> None:
     """Given a ratio of 1.25 of what did well, then DAPO still learns from it and Lite PPO does not."""
     ones = torch.ones(1, 1, dtype=torch.float64)
-    one = Rows(ones * math.log(1.25), ones * 0, ones, ones[0], ones, ones)
+    one = Rows(ones * math.log(1.25), ones * 0, ones, ones[0], ones, ones, ones)
     assert one.gradient(of("dapo")).item() == pytest.approx(-1.25)
     assert one.gradient(of("lite_ppo")).item() == 0
     assert one.gradient(of("lite_ppo", clip_high=0.28)).item() == pytest.approx(-1.25)
+
+
+def chunks_of_two() -> Rows:
+    """A success and a failure, each two chunks of four tokens with an observation between, whose ratios are all 3."""
+    mask = torch.tensor([[1, 1, 1, 1, 0, 1, 1, 1, 1]] * 2, dtype=torch.float64)
+    old = mask * -3
+    return Rows(old + math.log(3), old, mask, torch.tensor([1.0, -1.0], dtype=torch.float64), torch.ones_like(mask), mask, old.clone())
+
+
+@given(spread=st.sampled_from([0.0, 0.5, 3.0]))
+def test_ipa_learns_a_success_as_it_is_whatever_the_ratio_and_a_failure_by_the_ratio_up_to_one(spread: float) -> None:
+    """Given successes and failures whose ratios are 3 or a third, then the success has the gradient of the likelihood, and the failure a
+    third of it or all of it."""
+    one = chunks_of_two()
+    one.old = one.logps + spread * torch.tensor([-1.0, 1.0], dtype=torch.float64)[:, None]
+    one.sampled = one.old.clone()
+    good, bad = one.gradient(of("ipa"))
+    torch.testing.assert_close(good, -one.mask[0] / 16, **EXACT)
+    torch.testing.assert_close(bad, math.exp(-spread) * one.mask[1] / 16, **EXACT)
+    one.old = one.logps - 3
+    assert one.gradient(of("ipa"))[1].tolist() == pytest.approx((one.mask[1] / 16).tolist()), "no more than all of it"
+
+
+def test_a_chunk_that_the_engine_sampled_by_other_numbers_is_left_out_and_no_other() -> None:
+    """Given a token of one chunk that the engine thought 1000 times rarer than the trainer did, then that chunk has no gradient, and the
+    denominator stays. One that it thought likelier is kept: the mask has one side."""
+    one = chunks_of_two()
+    whole = one.gradient(of("ipa"))
+    one.sampled[0, 6] -= math.log(1000)
+    one.sampled[1, 0] += math.log(1000)
+    found = one.gradient(of("ipa"))
+    assert found[0, 5:].tolist() == [0.0] * 4
+    assert one.tokens(of("ipa")).is_clipped[0].tolist() == [False] * 5 + [True] * 4
+    torch.testing.assert_close(found[0, :5], whole[0, :5], **EXACT)
+    torch.testing.assert_close(found[1], whole[1], **EXACT)
+    torch.testing.assert_close(one.gradient(of("grpo")), replace(one, sampled=one.old).gradient(of("grpo")), rtol=0, atol=0)
 
 
 # ---- what must never matter ------------------------------------------------------------------------------------------------------
@@ -268,12 +327,14 @@ def test_a_step_may_be_cut_in_parts(name: str, one: Rows, cut: int) -> None:
     assert sum(part.loss(chosen, one.whole).item() for part in parts) == pytest.approx(one.loss(chosen).item(), abs=1e-12)
 
 
-@pytest.mark.parametrize(("name", "growth"), [("lite_ppo", 4), ("dapo", 4), ("dr_grpo", 4), ("rft", 4), ("grpo", 1), ("gspo", 1)])
+@pytest.mark.parametrize(
+    ("name", "growth"), [("lite_ppo", 4), ("dapo", 4), ("dr_grpo", 4), ("rft", 4), ("ipa", 4), ("grpo", 1), ("gspo", 1)]
+)
 def test_what_a_reply_four_times_as_long_weighs(name: str, growth: int) -> None:
     """Given a short and a long reply that did equally well, then by tokens the long one has four times the gradient; by rows as much."""
     mask = torch.zeros(2, 8, dtype=torch.float64)
     mask[0, :2], mask[1, :] = 1, 1
-    one = Rows(mask * -1, mask * -1, mask, torch.ones(2, dtype=torch.float64), torch.ones_like(mask), mask)
+    one = Rows(mask * -1, mask * -1, mask, torch.ones(2, dtype=torch.float64), torch.ones_like(mask), mask, mask * -1)
     short, long = one.gradient(of(name)).sum(dim=1)
     assert long.item() == pytest.approx(growth * short.item())
 
