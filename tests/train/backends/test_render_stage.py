@@ -111,6 +111,7 @@ OTHER: dict[str, Any] = {
     "beta": 0.02,
     "updates_a_batch": 2,
     "resample_rounds": 1,
+    "start": "rollback",
     "staleness": 1,
     "checkpoint_steps": 11,
     "follow_tags": True,
@@ -119,7 +120,7 @@ OTHER: dict[str, Any] = {
     "rollouts": "hf",
 }
 """Setting -> another value than the stages have."""
-OURS_ALONE = {"plateau_gain", "tag_window", "vllm_memory_share"}
+OURS_ALONE = {"plateau_gain", "tag_window", "vllm_memory_share", "credit_gamma", "rollback_mastered", "rollback_imitation"}
 """What only says more of a setting that is itself noted or refused."""
 
 

@@ -123,7 +123,7 @@ def test_a_ratio_by_chunks_is_another_one_than_by_tokens_or_by_sequences(taken):
     assert_close(on_policy.ours[0], taken().ours[0])
     assert on_policy.metrics["mean_ratio"] == pytest.approx(1.0)
     found = [taken(ratio=name, is_stale=True).metrics["mean_ratio"] for name in ("token", "chunk", "sequence")]
-    assert len({round(ratio, 4) for ratio in found}) == 3, found
+    assert len({f"{ratio:.3g}" for ratio in found}) == 3, found
 
 
 def test_a_ratio_of_ones_own_is_an_entry_of_the_table(taken, monkeypatch):

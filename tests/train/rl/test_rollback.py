@@ -81,14 +81,15 @@ def test_a_restored_world_is_the_one_that_was_played(task: Task) -> None:
 
 @pytest.mark.parametrize("task", [LONG[0], LONG[2], OTHERS[0]], ids=lambda task: task.intent)
 def test_the_whole_conversation_is_judged_from_wherever_it_starts(task: Task) -> None:
-    """Given every prefix, when the policy goes on as the expert, then it succeeds with the expert's messages; when it says nothing of use, it
-    fails, however much was done before."""
+    """Given every prefix, when the policy goes on as the expert, then it succeeds with the expert's messages. When it makes no further
+    call, it fails, unless all that was to be done was done before."""
     messages, prefixes = expert_conversation(WORLDS[task.world], task)
     for engine, outcome in ((Expert([task]), Outcome.SUCCESS), (Expert([task], good=0), Outcome.POLICY_FAILURE)):
         episodes = [Episode(task, number, 8, prefix=prefix) for number, prefix in enumerate([None, *prefixes])]
         play(engine, episodes, temperature=1.0, seed=0)
-        assert {episode.outcome for episode in episodes} == {outcome}
+        assert {episode.outcome for episode in episodes[:-1]} == {outcome}
         if outcome is Outcome.SUCCESS:
+            assert episodes[-1].outcome is Outcome.SUCCESS
             assert all(tuple(episode.messages) == messages for episode in episodes)
             assert [len(episode.turns) for episode in episodes] == list(range(len(prefixes) + 1, 0, -1))
 
@@ -103,12 +104,12 @@ def test_turns_that_are_given_count_to_the_most_turns() -> None:
 
 
 def test_what_is_given_is_context_and_its_tokens_are_those_of_training() -> None:
-    """Given a model that goes on from a prefix, then its row's prompt has the tokens that training gives these messages, and the tokens that
-    count are its own."""
+    """Given a model that goes on from a prefix, then its row's prompt has the tokens that training gives these messages, and the tokens
+    that count are its own."""
     task = LONG[0]
     model, tokenizer = small_policy(expert_conversations(LONG))
     engine, chat_format = HFEngine(model, tokenizer), ChatFormat(tokenizer)
-    messages, prefixes = expert_conversation(WORLDS[task.world], task)
+    _, prefixes = expert_conversation(WORLDS[task.world], task)
     batch = play_batch(engine, [task], SETTINGS, step=0, updates=0, seed=0, starts=lambda _: prefixes[2])
     prompt = [token for piece in chat_format.pieces(prefixes[2].messages) for token in piece.ids]
     for row in batch.rows:
@@ -138,8 +139,8 @@ Groups = st.lists(st.lists(st.booleans(), min_size=4, max_size=4), max_size=40)
 def test_an_anchor_moves_a_turn_back_when_what_follows_is_mastered_and_goes_on_from_a_checkpoint(
     groups: list[list[bool]], turns: int, cut: int
 ) -> None:
-    """Given groups of rollouts, then the number of given turns falls by one, only after a window of rollouts of which three quarters succeed,
-    and anchors restored in the middle end as those that were not."""
+    """Given groups of rollouts, then the number of given turns falls by one, only after a window of rollouts of which three quarters
+    succeed, and anchors restored in the middle end as those that were not."""
     anchors, other = Anchors(0.75), Anchors(0.75)
     window: list[bool] = []
     assert anchors.given("a", turns) == turns - 1
@@ -159,7 +160,7 @@ def test_an_anchor_moves_a_turn_back_when_what_follows_is_mastered_and_goes_on_f
 
 
 def test_a_turn_is_crucial_if_success_from_before_it_is_significantly_lower_than_from_after_it() -> None:
-    """Given a window from before the last turn, then 8 of 16 are significantly fewer than all, and 14 are not; and 4 of 16 are significantly
+    """Given a window from before the last turn, then 8 of 16 are significantly fewer than all, and 14 are not; 4 of 16 are significantly
     fewer than 14 of 16, and 9 are not."""
 
     def is_crucial(*successes: int) -> bool:
@@ -189,8 +190,8 @@ def test_rollouts_that_were_not_rated_move_no_anchor_and_those_of_an_earlier_sta
 
 
 def test_a_course_is_rolled_back_by_what_its_rollouts_say() -> None:
-    """Given a player that always goes on as the expert, then each window of rollouts starts a turn earlier, up to the request; siblings go on
-    where their course is."""
+    """Given a player that always goes on as the expert, then each window of rollouts starts a turn earlier; siblings go on where their
+    course is."""
     tasks, rollback, given = [LONG[0], LONG[1]], Rollback(0.75), list[int]()
     assert course_of(tasks[0]) == course_of(tasks[1]) != course_of(LONG[2])
     for step in range(14):
@@ -205,17 +206,18 @@ def test_a_course_is_rolled_back_by_what_its_rollouts_say() -> None:
 
 
 def test_the_expert_is_imitated_up_to_the_turn_where_the_policy_fails() -> None:
-    """Given a player that never makes the last call and answers, then after a window the lesson of each task ends with the expert's answer."""
-    task, rollback = LONG[0], Rollback(0.75)
+    """Given a player that never tells what was asked, then after a window the lesson of each task ends with the expert's answer; where it
+    fails at an earlier turn, with that."""
+    task, rollback = retail_tasks("price_of_two")[0], Rollback(0.75)
     messages, _ = expert_conversation(WORLDS[task.world], task)
     for step in range(5):
         batch = play_batch(Expert([task], good=0), [task], SETTINGS, step=step, updates=step, seed=0, starts=rollback.start)
         rollback.watch(batch)
         wanted = {task.id: messages} if step >= 3 else {}
         assert {of: lesson for of, (lesson, _) in rollback.lessons.items()} == wanted
-    rollback.anchors.restore({course_of(task): [2, [False] * WINDOW, [True] * WINDOW]})
+    rollback.anchors.restore({course_of(task): [1, [False] * WINDOW, [True] * WINDOW]})
     rollback.watch(play_batch(Expert([task], good=0), [task], SETTINGS, step=9, updates=9, seed=0, starts=rollback.start))
-    assert rollback.lessons[task.id][0] == messages[: len(task.messages) + 6], "two given turns, and the third, with their results"
+    assert rollback.lessons[task.id][0] == messages[: len(task.messages) + 4], "the given turn and the next, with their results"
 
 
 class Scripted(Rollback):
