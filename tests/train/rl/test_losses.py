@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
@@ -14,69 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import train.spec
+from tests.train.loss_rows import EXACT, LONGEST, Rows, of, rows
 from tests.train.scripted_steps import Rewards, Step, assert_close, rows_of, take_step
 from tests.train.tiny_policies import copy_of, expert_conversations, retail_tasks, small_policy
-from train.rl.credit import CREDITS, turns_of
-from train.rl.losses import LOSSES, RATIOS, Objective, TokenLosses, Whole, average_loss, divergence, token_losses
+from train.rl.credit import CREDITS
+from train.rl.losses import LOSSES, RATIOS, divergence
 from train.rl.rewards import AGGREGATES, SCORERS
-from train.rl.rl import objective
 from train.rl.rollout_batches import Row
 from train.spec import RLSettings
 from train.tiny import save_policy
-
-LONGEST = 16
-EXACT: dict[str, Any] = {"rtol": 1e-9, "atol": 1e-12}
-
-
-@dataclass
-class Rows:
-    """B rows of T tokens in double precision, with what a step's denominators are."""
-
-    logps: torch.Tensor
-    old: torch.Tensor
-    ref: torch.Tensor
-    advantages: torch.Tensor
-    weights: torch.Tensor
-    mask: torch.Tensor
-    sampled: torch.Tensor
-
-    @property
-    def turns(self) -> torch.Tensor:
-        return turns_of(self.mask)
-
-    @property
-    def whole(self) -> Whole:
-        return Whole(float(self.mask.sum()), len(self.mask), LONGEST)
-
-    def loss(self, chosen: Objective, whole: Whole | None = None) -> torch.Tensor:
-        return average_loss(self.tokens(chosen).losses, self.mask, chosen.average, whole or self.whole)
-
-    def tokens(self, chosen: Objective) -> TokenLosses:
-        return token_losses(self.logps, self.old, self.advantages, self.weights, self.turns, chosen, self.ref, self.sampled)
-
-    def gradient(self, chosen: Objective, whole: Whole | None = None) -> torch.Tensor:
-        self.logps = self.logps.detach().requires_grad_()
-        (found,) = torch.autograd.grad(self.loss(chosen, whole), self.logps)
-        return found
-
-    def only(self, keep: Any) -> Rows:
-        return Rows(*(getattr(self, name)[keep] for name in self.__dataclass_fields__))
-
-
-@st.composite
-def rows(draw: Any, most: int = 5) -> Rows:
-    """Answers of 1 to 8 tokens, some with an observation in them, by policies that differ a little, a good deal, or not at all."""
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    count, width, spread = draw(st.integers(1, most)), 8, draw(st.sampled_from([0.0, 2e-4, 0.1, 0.6]))
-    lengths = rng.integers(1, width + 1, count)
-    mask = (np.arange(width) < lengths[:, None]) & ((rng.random((count, width)) < 0.8) | (np.arange(width) == 0))
-    logps = -rng.random((count, width)) * 3
-    old, ref = (logps + rng.normal(0, scale, (count, width)) for scale in (spread, 0.4))
-    advantages = np.where(rng.random(count) < 0.3, 0, rng.normal(0, 1.5, count))
-    engine = old + rng.normal(0, 2, (count, width)) * (rng.random((count, 1)) < 0.5)
-    matrices = (torch.tensor(value, dtype=torch.float64) for value in (logps, old, ref, advantages, np.ones_like(logps), mask, engine))
-    return Rows(*matrices)
-
 
 # ---- formulas, as the papers have them ---------------------------------------------------------------------------------------
 
@@ -157,10 +103,6 @@ FORMULAS: dict[str, Callable[[Rows], float]] = {
     "rft": rft,
     "ipa": ipa,
 }
-
-
-def of(loss: str, **more: Any) -> Objective:
-    return objective(RLSettings(loss=loss, **more))
 
 
 def test_every_name_that_settings_may_have_is_in_its_table_and_no_other() -> None:
@@ -256,42 +198,6 @@ def test_clip_higher_lets_rare_tokens_grow_further() -> None:
     assert one.gradient(of("dapo")).item() == pytest.approx(-1.25)
     assert one.gradient(of("lite_ppo")).item() == 0
     assert one.gradient(of("lite_ppo", clip_high=0.28)).item() == pytest.approx(-1.25)
-
-
-def chunks_of_two() -> Rows:
-    """A success and a failure, each two chunks of four tokens with an observation between, whose ratios are all 3."""
-    mask = torch.tensor([[1, 1, 1, 1, 0, 1, 1, 1, 1]] * 2, dtype=torch.float64)
-    old = mask * -3
-    return Rows(old + math.log(3), old, mask, torch.tensor([1.0, -1.0], dtype=torch.float64), torch.ones_like(mask), mask, old.clone())
-
-
-@given(spread=st.sampled_from([0.0, 0.5, 3.0]))
-def test_ipa_learns_a_success_as_it_is_whatever_the_ratio_and_a_failure_by_the_ratio_up_to_one(spread: float) -> None:
-    """Given successes and failures whose ratios are 3 or a third, then the success has the gradient of the likelihood, and the failure a
-    third of it or all of it."""
-    one = chunks_of_two()
-    one.old = one.logps + spread * torch.tensor([-1.0, 1.0], dtype=torch.float64)[:, None]
-    one.sampled = one.old.clone()
-    good, bad = one.gradient(of("ipa"))
-    torch.testing.assert_close(good, -one.mask[0] / 16, **EXACT)
-    torch.testing.assert_close(bad, math.exp(-spread) * one.mask[1] / 16, **EXACT)
-    one.old = one.logps - 3
-    assert one.gradient(of("ipa"))[1].tolist() == pytest.approx((one.mask[1] / 16).tolist()), "no more than all of it"
-
-
-def test_a_chunk_that_the_engine_sampled_by_other_numbers_is_left_out_and_no_other() -> None:
-    """Given a token of one chunk that the engine thought 1000 times rarer than the trainer did, then that chunk has no gradient, and the
-    denominator stays. One that it thought likelier is kept: the mask has one side."""
-    one = chunks_of_two()
-    whole = one.gradient(of("ipa"))
-    one.sampled[0, 6] -= math.log(1000)
-    one.sampled[1, 0] += math.log(1000)
-    found = one.gradient(of("ipa"))
-    assert found[0, 5:].tolist() == [0.0] * 4
-    assert one.tokens(of("ipa")).is_clipped[0].tolist() == [False] * 5 + [True] * 4
-    torch.testing.assert_close(found[0, :5], whole[0, :5], **EXACT)
-    torch.testing.assert_close(found[1], whole[1], **EXACT)
-    torch.testing.assert_close(one.gradient(of("grpo")), replace(one, sampled=one.old).gradient(of("grpo")), rtol=0, atol=0)
 
 
 # ---- what must never matter ------------------------------------------------------------------------------------------------------
