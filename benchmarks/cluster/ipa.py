@@ -8,8 +8,9 @@ it, on the same tasks:
     rollback        ipa, with starts that are rolled back from the expert's tail, and imitation up to the crucial turn
     resampled       rollback without imitation: what the starts alone are worth
 
-Success is measured at temperature 1 on held-out siblings, other ones than settings were chosen on. The intervals are over seeds and tasks
-(`train.measure.evaluate.bootstrap`). `rollback` sees what the first two arms do not: the expert's conversations of RL's tasks.
+Each batch is learned from twice, so that ratios are not all 1. Success is measured at temperature 1 on held-out siblings, other ones than
+settings were chosen on. The intervals are over seeds and tasks (`train.measure.evaluate.bootstrap`). `rollback` sees what the first two
+arms do not: the expert's conversations of RL's tasks.
 
 The toy is a chain of 5 choices among 4, rewarded only if all are right. Its learning rate is one at which plain policy gradient, which sees
 some four rewards, stays at chance; at ten times that rate these are enough in most seeds. Sequential rollback, by the anchors of
@@ -53,7 +54,7 @@ WORLD, DRILLS, FEWEST_CALLS = "retail", 480, 3
 EXPERTS, TASKS, HELD_OUT = 200, 400, 200
 FIRST_HELD_OUT = FIRST_INDEX + 10_000
 _IPA = {"loss": "ipa", "credit": "chunk_return"}
-_EVERY_ARM = {"max_steps": 200, "checkpoint_steps": 0}
+_EVERY_ARM = {"max_steps": 160, "updates_a_batch": 2, "learning_rate": 3e-4, "checkpoint_steps": 0}
 ARMS: Mapping[str, Mapping[str, Any]] = {
     "grpo": {"loss": "grpo"},
     "ipa": _IPA,

@@ -29,7 +29,8 @@ from synth.worlds import WORLDS
 from train.rl.rollout_batches import Batch
 
 METRICS = ("given_turns", "lessons")
-"""Metrics of a step. given_turns: mean over the rollouts of the expert's turns that they started after. lessons: conversations imitated."""
+"""Metrics of a step. given_turns: mean over the rollouts of the expert's turns that they started after. lessons: tasks of it that start
+at a crucial turn."""
 WINDOW = 16
 """Latest rollouts from an anchor that count; as many are made before it moves."""
 
