@@ -37,6 +37,20 @@ class SavedState(Protocol):
         """Sets the state."""
 
 
+class SavedParts:
+    """Several states as one, by name."""
+
+    def __init__(self, **parts: SavedState) -> None:
+        self._parts = parts
+
+    def state(self) -> dict[str, Any]:
+        return {name: part.state() for name, part in self._parts.items()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        for name, part in self._parts.items():
+            part.restore(state[name])
+
+
 class Checkpoints(TrainerCallback):
     """The checkpoints of one stage.
 

@@ -159,7 +159,7 @@ def _train(
     spec: StageSpec, store: Store, model: Any, tokenizer: Any, items: Sequence[ReleasedItem], scratch: Path
 ) -> tuple[list[dict[str, float]], list[str]]:
     """Trains `model` in place; returns one row of metrics per step, and notes for the user. RL also writes `tags.jsonl`."""
-    from train.checkpoints import Checkpoints
+    from train.checkpoints import Checkpoints, SavedParts
 
     folder, notes = spec.model_out.parent, list[str]()
     if spec.sft is not None:
@@ -180,9 +180,16 @@ def _train(
         )
         return metrics, notes
     from train.rl.policy_server import serve_policy
+<<<<<<< HEAD
+=======
+    from train.rl.queue import RolloutQueue
+    from train.rl.rollback import Rollback
+>>>>>>> cl-ipa
 
     assert spec.rl is not None
     source = routed_tasks(store, items, spec, spec.rl)
+    rollback = Rollback(spec.rl.rollback_mastered) if spec.rl.start == "rollback" else None
+    running = SavedParts(tags=source.running, anchors=rollback.anchors) if rollback else source.running
     with (
         _queue(spec, source, model, tokenizer, scratch) as queue,
         serve_policy(spec.rl, model, tokenizer, scratch=scratch, folder=folder) as server,
@@ -199,10 +206,11 @@ def _train(
             scratch=scratch,
             policy_version=folder.name,
             watch=source.watch,
-            checkpoints=Checkpoints(folder / CHECKPOINTS, _settings_hash(spec), source.running, also) if spec.rl.checkpoint_steps else None,
+            checkpoints=Checkpoints(folder / CHECKPOINTS, _settings_hash(spec), running, also) if spec.rl.checkpoint_steps else None,
             live=folder / METRICS,
             queue=queue,
             server=server,
+            rollback=rollback,
         )
     write_rows(folder / TAGS, source.running.tags(since=0).drop("policy_id").to_dicts())
     return metrics, notes

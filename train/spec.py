@@ -17,9 +17,9 @@ CHECKPOINTS = "checkpoints"
 METRICS = "metrics.jsonl"
 """File of metrics, one row per step, beside the model folder."""
 
-LossName = Literal["lite_ppo", "grpo", "dapo", "dr_grpo", "gspo", "rft"]
-RatioName = Literal["token", "sequence", "unweighted"]
-CreditName = Literal["uniform", "errors_unrewarded"]
+LossName = Literal["lite_ppo", "grpo", "dapo", "dr_grpo", "gspo", "rft", "ipa"]
+RatioName = Literal["token", "chunk", "sequence", "unweighted"]
+CreditName = Literal["uniform", "errors_unrewarded", "chunk_return"]
 AggregateName = Literal["mean", "least"]
 Precision = Literal["auto", "fp32", "bf16"]
 RolloutEngine = Literal["auto", "hf", "vllm"]
@@ -151,11 +151,16 @@ class RLSettings(ModelSettings):
     )
     credit: CreditName = Field(
         default="uniform",
-        description="Tokens learned from: uniform, all of the policy's; errors_unrewarded, not the turns that erred in good rollouts.",
+        description="Tokens learned from: uniform, all of the policy's; errors_unrewarded, not the turns that erred in good rollouts; "
+        "chunk_return, all, the earlier turns less.",
+    )
+    credit_gamma: float = Field(
+        default=0.95, gt=0, le=1, description="What a turn weighs of the one after it, with the credit chunk_return."
     )
     ratio: RatioName | None = Field(
         default=None,
-        description="Ratio to the policy that sampled, by token or by sequence; unweighted is always 1; null: as the loss has it.",
+        description="Ratio to the policy that sampled: of each token, or the mean over a chunk (what the policy writes between two tool "
+        "results) or over the sequence; unweighted is always 1; null: as the loss has it.",
     )
     clip_low: float | None = Field(default=None, gt=0, description="The ratio is clipped at 1 minus this; null: as the loss has it.")
     clip_high: float | None = Field(default=None, gt=0, description="The ratio is clipped at 1 plus this; null: as the loss has it.")
@@ -168,6 +173,22 @@ class RLSettings(ModelSettings):
         default=None,
         ge=0,
         description="Most times in a step that tasks whose rollouts hardly differ are replaced by others; null: as the loss has it.",
+    )
+    start: Literal["task", "rollback"] = Field(
+        default="task",
+        description="Where rollouts start: task, at the request; rollback, late in the expert's conversation first, and a turn earlier "
+        "each time that the policy has mastered the rest.",
+    )
+    rollback_mastered: float = Field(
+        default=0.75,
+        gt=0,
+        le=1,
+        description="With rollback: success rate of the latest rollouts at which their start moves a turn back.",
+    )
+    rollback_imitation: float = Field(
+        default=0.1,
+        ge=0,
+        description="With rollback: weight of the expert's negative log-likelihood, up to the turn where the policy loses most; 0: none.",
     )
     staleness: int = Field(
         default=0,
@@ -228,6 +249,8 @@ class RLSettings(ModelSettings):
     def _check_rollouts(self) -> RLSettings:
         if self.rollouts == "vllm" and self.staleness:
             raise ValueError("rollouts by vllm are of the newest weights: set staleness to 0, or rollouts to hf")
+        if self.start == "rollback" and self.staleness:
+            raise ValueError("start rollback moves by the newest rollouts: set staleness to 0, or start to task")
         return self
 
 

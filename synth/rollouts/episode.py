@@ -7,6 +7,8 @@ Engines that hold a conversation over their own cache (`hf:`) get whole conversa
 in its own thread. A trace is exact: its tokens and log-probabilities are those that were sampled. The prompt of every turn must begin with
 the tokens of the turns before it; where a server has rendered them differently, the turns from there on are not trained on (`is_exact`).
 
+A conversation may start from the first turns of the expert's (`expert_prefix.py`): they are context, and the judge sees the whole.
+
 A task with several user turns goes on after an answer that passes: `synth/conversations/conversation_play.py` is its user, its tools and
 its judge.
 
@@ -25,6 +27,7 @@ from synth.context.view import ViewedWorld, open_world
 from synth.conversations.conversation_play import ConversationPlay, blueprint_of
 from synth.engines.base import ChatAnswer, ChatRequest, Engine, EngineFailure, side_by_side
 from synth.engines.local.call_texts import is_broken_call
+from synth.rollouts.expert_prefix import ExpertPrefix
 from synth.tasks.verify import Verdict, judge
 from synth.worlds import WORLDS
 from synth.worlds.base import World
@@ -88,8 +91,12 @@ class Episode:
     failure: the error, for a failure that the policy did not cause.
     is_unanswered: the engine failed.
     is_lost: the task's world does not exist any more, so another attempt would fail too.
+<<<<<<< HEAD
     is_judged_elsewhere: a conversation that ended by itself gets no outcome here; `changes` is set instead, for the caller to judge by.
     changes: `World.changes()` at the end.
+=======
+    prefix: turns of the expert that it starts from; None: it starts at the request.
+>>>>>>> cl-ipa
     """
 
     task: Task
@@ -107,8 +114,12 @@ class Episode:
     failure: str = ""
     is_unanswered: bool = False
     is_lost: bool = False
+<<<<<<< HEAD
     is_judged_elsewhere: bool = False
     changes: dict[str, JSON] | None = None
+=======
+    prefix: ExpertPrefix | None = None
+>>>>>>> cl-ipa
     _world: World | ViewedWorld | None = None
     _dialogue: ConversationPlay | None = None
     _turn_steps: int = 0
@@ -117,7 +128,13 @@ class Episode:
     """The tokens so far, as sampled."""
 
     def __post_init__(self) -> None:
-        self.messages = list(self.task.messages)
+        self.messages = list(self.opening)
+        self._turn_steps = self.prefix.turns if self.prefix else 0
+
+    @property
+    def opening(self) -> tuple[Message, ...]:
+        """The messages that the policy goes on from."""
+        return self.prefix.messages if self.prefix else self.task.messages
 
     def step(self, answer: ChatAnswer) -> list[Message] | None:
         """Adds an answer, executes its calls in the world, and returns their results; None if the conversation is over."""
@@ -160,14 +177,19 @@ class Episode:
             results = self._play().call(message)
             self.messages += results
             return results
-        if self._world is None:
-            self._world = open_world(self._kind(), self.task)
+        world = self._open()
         results = [
-            Message(role="tool", tool_call_id=call.id, content=self._world.call(call.function.name, call.function.arguments).content)
+            Message(role="tool", tool_call_id=call.id, content=world.call(call.function.name, call.function.arguments).content)
             for call in message.tool_calls
         ]
         self.messages += results
         return results
+
+    def _open(self) -> World | ViewedWorld:
+        """The world of the conversation, in its present state."""
+        if self._world is None:
+            self._world = open_world(self._kind(), self.task) if self.prefix is None else self.prefix.restored(self._kind(), self.task)
+        return self._world
 
     def _kind(self) -> type[World]:
         if self.kind is None:
@@ -176,7 +198,8 @@ class Episode:
 
     def _judge(self) -> list[Message] | None:
         try:
-            changes = self._world.changes() if self._world is not None else {}
+            is_untouched = self._world is None and self.prefix is None
+            changes = {} if is_untouched else self._open().changes()
         except Exception as error:
             return self._broken_world(error)
         if self.is_judged_elsewhere:
@@ -318,7 +341,18 @@ def play(
     """
     grouped = with_tools(episodes)
     requests = [
+<<<<<<< HEAD
         request_of(episode, offered if tools else (), temperature=temperature, seed=seed, max_tokens=max_tokens)
+=======
+        ChatRequest(
+            messages=episode.opening,
+            tools=offered if tools else (),
+            temperature=temperature,
+            max_tokens=max_tokens,
+            seed=request_seed(seed, episode.task.id, episode.draw),
+            is_traced=True,
+        )
+>>>>>>> cl-ipa
         for episode, offered in grouped
     ]
     episodes = [episode for episode, _ in grouped]

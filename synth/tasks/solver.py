@@ -85,13 +85,18 @@ def execute(world: World, opening: Sequence[Message], calls: Iterable[Call], ans
     """Executes the calls, one in each assistant message, and ends with the answer. The calls change `world`."""
     messages = list(opening)
     for index, call in enumerate(calls):
-        text = json.dumps(call.arguments, ensure_ascii=False)
-        tool_call = ToolCall(id=f"call_{index}", function=FunctionCall(name=call.tool, arguments=text))
-        observation = world.call(call.tool, text)
-        messages.append(Message(role="assistant", tool_calls=(tool_call,)))
-        messages.append(Message(role="tool", content=observation.content, tool_call_id=tool_call.id))
+        messages += execute_call(world, call, index)
     messages.append(Message(role="assistant", content=answer))
     return Executed(tuple(messages), world.changes())
+
+
+def execute_call(world: World, call: Call, index: int) -> tuple[Message, Message]:
+    """The assistant's message with the conversation's call number `index`, from 0, and its result. The call changes `world`."""
+    text = json.dumps(call.arguments, ensure_ascii=False)
+    tool_call = ToolCall(id=f"call_{index}", function=FunctionCall(name=call.tool, arguments=text))
+    observation = world.call(call.tool, text)
+    said = Message(role="assistant", tool_calls=(tool_call,))
+    return said, Message(role="tool", content=observation.content, tool_call_id=tool_call.id)
 
 
 def expert_messages(world: type[World], task: Task) -> list[Message]:

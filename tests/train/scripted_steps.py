@@ -18,13 +18,14 @@ from synth.rollouts.episode import Trace
 from tests.train.tiny_policies import copy_of
 from train.rl.losses import LOSSES
 from train.rl.rl import PolicyTrainer, train_rl
+from train.rl.rollback import Rollback
 from train.rl.rollout_batches import Batch, Row
 from train.spec import RLSettings
 
 Rewards = Sequence[Sequence[float | None]]
 """By task and draw; None for a rollout that was spoilt."""
 
-_OF_TRL = {"lite_ppo": "dapo", "grpo": "grpo", "dapo": "dapo", "dr_grpo": "dr_grpo", "gspo": "grpo", "rft": "dapo"}
+_OF_TRL = {"lite_ppo": "dapo", "grpo": "grpo", "dapo": "dapo", "dr_grpo": "dr_grpo", "gspo": "grpo", "rft": "dapo", "ipa": "dapo"}
 
 
 @dataclass
@@ -64,7 +65,15 @@ def rows_of(rewards: Rewards, tokens: int, *, seed: int = 4) -> list[Row]:
     return rows
 
 
-def take_step(policy: tuple[Any, Any], rows: Sequence[Row], settings: RLSettings, scratch: Path, *, is_stale: bool = False) -> Step:
+def take_step(
+    policy: tuple[Any, Any],
+    rows: Sequence[Row],
+    settings: RLSettings,
+    scratch: Path,
+    *,
+    is_stale: bool = False,
+    rollback: Rollback | None = None,
+) -> Step:
     """One step of `train_rl` from a copy of the policy; is_stale: the rows were played by an earlier one."""
     found = Step({}, [], [], [], [], {}, copy_of(policy[0]))
 
@@ -89,7 +98,7 @@ def take_step(policy: tuple[Any, Any], rows: Sequence[Row], settings: RLSettings
         patch.setattr("gc.collect", lambda *_: 0)  # which a trainer calls, and which takes a second after many tests
         patch.setattr(train.rl.rl, "PolicyTrainer", Watched)
         patch.setattr(train.rl.rl, "play_batch", lambda *_, **__: Batch(0, -1 if is_stale else 0, tuple(rows)))
-        (found.metrics,) = train_rl(found.model, policy[1], lambda step, again=0: (), settings, seed=0, scratch=scratch)
+        (found.metrics,) = train_rl(found.model, policy[1], lambda step, again=0: (), settings, seed=0, scratch=scratch, rollback=rollback)
     return found
 
 
@@ -102,7 +111,8 @@ def _as_trl(trainer: Any, settings: RLSettings, model: Any, inputs: dict[str, An
     chosen = train.rl.rl.objective(settings)
     trainer.loss_type = _OF_TRL[settings.loss]
     trainer.importance_sampling_level = settings.ratio or LOSSES[settings.loss].ratio
-    trainer.importance_sampling_level = trainer.importance_sampling_level.replace("unweighted", "token")
+    if trainer.importance_sampling_level not in ("token", "sequence"):
+        trainer.importance_sampling_level = "token"
     trainer.epsilon_low, trainer.epsilon_high = chosen.clip_low, chosen.clip_high
     trainer.max_completion_length = settings.max_turns * settings.max_tokens
     counted = {name: list(values) for name, values in trainer._metrics["train"].items()}

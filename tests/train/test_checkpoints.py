@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -103,6 +104,18 @@ def test_a_stage_that_learns_from_each_batch_twice_goes_on_at_a_batch_it_has_not
     killed_at_step(spec, 3)
     assert drawn(spec, monkeypatch) == [2, 3, 4]
     assert left(tmp_path / "killed") == whole
+
+
+@pytest.mark.slow
+def test_a_stage_that_is_rolled_back_goes_on_at_its_anchors(make_spec, tmp_path):
+    """Given a stage with starts in the middle of tasks, killed in a step, then it ends as if it had not been."""
+    settings = {"start": "rollback", "loss": "ipa", "credit": "chunk_return", "max_steps": 7, "draws": 8}
+    whole = left(ended(make_spec(tmp_path / "whole", **settings)))
+    lessons = [json.loads(line)["lessons"] for line in whole["metrics.jsonl"].splitlines()]
+    assert lessons[5] > 0, "a step whose lessons need the rollouts of steps before the checkpoint"
+    spec = make_spec(tmp_path / "killed", **settings)
+    killed_at_step(spec, 5)
+    assert left(ended(spec)) == whole
 
 
 @pytest.mark.slow

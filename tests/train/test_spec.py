@@ -15,7 +15,7 @@ from train.spec import RLSettings, StageSpec, TinyConfig
     ("settings", "words"),
     [
         ({"loss": "ppo"}, ["loss", "lite_ppo", "grpo", "dapo", "dr_grpo", "gspo", "rft"]),
-        ({"ratio": "chunk"}, ["ratio", "token", "sequence", "unweighted"]),
+        ({"ratio": "word"}, ["ratio", "token", "sequence", "unweighted"]),
         ({"credit": "gae"}, ["credit", "uniform", "errors_unrewarded"]),
         ({"collapse": "max"}, ["collapse", "mean", "least"]),
         ({"reward": "speed"}, ["reward", "success", "graded", "shuffled"]),
@@ -25,6 +25,8 @@ from train.spec import RLSettings, StageSpec, TinyConfig
         ({"reward": {"shuffled": 1}}, ["reward"]),
         ({"clip_low": 0}, ["clip_low"]),
         ({"updates_a_batch": 0}, ["updates_a_batch"]),
+        ({"credit_gamma": 0}, ["credit_gamma", "greater than 0"]),
+        ({"start": "rollback", "staleness": 1}, ["start rollback", "set staleness to 0, or start to task"]),
         ({"tasks_a_step": 6, "draws": 4, "micro_batch_size": 5}, ["micro_batch_size 5 does not divide tasks_a_step x draws = 24"]),
         ({"micro_batch_size": 128}, ["micro_batch_size 128 does not divide tasks_a_step x draws = 64"]),
     ],

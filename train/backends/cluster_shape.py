@@ -24,16 +24,17 @@ Rules = TypeVar("Rules")
 
 MEMORY_SHARE = 0.6
 """Share of a GPU's memory for the inference engine; the trainer uses the same GPU."""
-_OURS = {
-    "precision": "fp32",
-    "loss": "rft",
-    "credit": "errors_unrewarded",
-    "ratio": "unweighted",
-    "reward": "shuffled",
-    "follow_tags": True,
-    "rollouts": "hf",
+_OURS: Mapping[str, tuple[str | bool, ...]] = {
+    "precision": ("fp32",),
+    "loss": ("rft", "ipa"),
+    "credit": ("errors_unrewarded", "chunk_return"),
+    "ratio": ("unweighted", "chunk"),
+    "start": ("rollback",),
+    "reward": ("shuffled",),
+    "follow_tags": (True,),
+    "rollouts": ("hf",),
 }
-"""Setting -> the value that neither engine supports."""
+"""Setting -> the values that neither engine supports."""
 
 
 class ClusterShape(BaseModel):
@@ -105,10 +106,16 @@ def rules_of(settings: RLSettings, rules: Mapping[LossName, Rules], engine: str)
     return rules[settings.loss]
 
 
+<<<<<<< HEAD
 def check_settings(spec: StageSpec) -> None:
     """Raises BadInput for a setting that only our own trainer has."""
     for key, value in _OURS.items():
         if getattr(spec.settings, key, None) == value:
+=======
+def _check_settings(spec: StageSpec) -> None:
+    for key, values in _OURS.items():
+        if (value := getattr(spec.settings, key, None)) in values:
+>>>>>>> cl-ipa
             raise BadInput(
                 f"{spec.algorithm}.{key} is {str(value).lower()}, which only our own trainer has (backends local and ray): set another "
                 f"value to render stage {spec.name}"

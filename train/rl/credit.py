@@ -4,6 +4,7 @@ One idea: a credit is a function of a whole step, before any row is left out. It
 mask enter no sum and no denominator; weights only scale. A new algorithm is an entry of `CREDITS`; the trainer needs no change.
 
 What it does not do: change a trajectory's reward (`train/rl/rewards.py`) or a token's ratio (`train/rl/losses.py`).
+Source of `chunk_return`: IPA, in ROME, arXiv 2512.24873.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ class CreditBatch:
     erred: whether a call of the token's turn failed or was malformed, [B, T].
     advantages: of the rows, [B].
     logps: log-probabilities of the sampling policy, where the mask is 1, [B, T].
+    gamma: discount of a turn.
     """
 
     mask: torch.Tensor
@@ -32,6 +34,7 @@ class CreditBatch:
     erred: torch.Tensor
     advantages: torch.Tensor
     logps: torch.Tensor
+    gamma: float = 1.0
 
 
 Credit = Callable[[CreditBatch], tuple[torch.Tensor, torch.Tensor]]
@@ -67,4 +70,11 @@ def errors_unrewarded(batch: CreditBatch) -> tuple[torch.Tensor, torch.Tensor]:
     return weights, mask * ~(batch.erred & (batch.advantages > 0).unsqueeze(1))
 
 
-CREDITS: Mapping[CreditName, Credit] = {"uniform": uniform, "errors_unrewarded": errors_unrewarded}
+def chunk_return(batch: CreditBatch) -> tuple[torch.Tensor, torch.Tensor]:
+    """IPA's return of a chunk (equation 7): gamma to the number of turns that follow it, the same for all its tokens. The equation counts
+    to a chunk j, which is taken to be the row's last."""
+    last = batch.turns.max(dim=1, keepdim=True).values
+    return torch.where(batch.turns >= 0, batch.gamma ** (last - batch.turns), 0.0), batch.mask
+
+
+CREDITS: Mapping[CreditName, Credit] = {"uniform": uniform, "errors_unrewarded": errors_unrewarded, "chunk_return": chunk_return}

@@ -32,9 +32,12 @@ from train.metrics_log import LiveMetrics
 from train.models.adapters import without_wrapper
 from train.models.label_head import project_labels_alone
 from train.rl.credit import CREDITS, CreditBatch, erred_of, turns_of
+from train.rl.lessons import Lessons
 from train.rl.losses import LOSSES, RATIOS, Objective, Whole, average_loss, divergence, token_losses
 from train.rl.policy_server import PolicyServer
 from train.rl.rewards import hardly_differ
+from train.rl.rollback import METRICS as ROLLBACK_METRICS
+from train.rl.rollback import Rollback
 from train.rl.rollout_batches import Batch, TaskSource, play_batch
 from train.spec import RLSettings
 
@@ -70,12 +73,15 @@ class PolicyTrainer(GRPOTrainer):
 
     Args:
         settings: give loss, ratio and credit. rollout_func: a `_Rollouts`, which holds the current batch.
+        rollback: has the lessons that each step imitates, if any.
     """
 
-    def __init__(self, *, settings: RLSettings, **arguments: Any) -> None:
+    def __init__(self, *, settings: RLSettings, rollback: Rollback | None = None, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._objective, self._loss, self._credit = objective(settings), LOSSES[settings.loss], CREDITS[settings.credit]
-        self._longest, self._passes = settings.max_turns * settings.max_tokens, settings.updates_a_batch
+        self._longest, self._passes, self._gamma = settings.max_turns * settings.max_tokens, settings.updates_a_batch, settings.credit_gamma
+        window = self.model.config.get_text_config().max_position_embeddings
+        self._lessons = Lessons(rollback, self.processing_class, settings.rollback_imitation, window) if rollback else None
 
     def create_model_card(self, *_: Any, **__: Any) -> None:
         """None: a checkpoint is no model to be published."""
@@ -90,11 +96,13 @@ class PolicyTrainer(GRPOTrainer):
         turns = turns_of(written)
         erred = erred_of(turns, [row.erred for row in batch.rows])
         sampled = rows["sampling_per_token_logps"]
-        rows["weights"], mask = self._credit(CreditBatch(written, turns, erred, rows["advantages"], sampled))
-        rows["tool_mask"] = mask
+        rows["weights"], mask = self._credit(CreditBatch(written, turns, erred, rows["advantages"], sampled, self._gamma))
+        rows["tool_mask"], rows["turns"] = mask, turns.masked_fill(mask == 0, -1)
         rows["num_items_in_batch"] = self.accelerator.gather(mask.sum()).sum()
         if batch.updates * self._passes < self.state.global_step:
             rows["old_per_token_logps"] = sampled
+        if self._lessons is not None:
+            rows["lesson"] = self._lessons.begin([row.task_id for row in batch.rows]).to(mask.device)
         return rows
 
     def _advantages(self, advantages: torch.Tensor, rewards: Sequence[float | None]) -> torch.Tensor:
@@ -128,12 +136,14 @@ class PolicyTrainer(GRPOTrainer):
         )
         logps, entropies = logps[:, -answers.size(1) :], entropies[:, -answers.size(1) :]
         old, reference = rows.get("old_per_token_logps"), rows.get("ref_per_token_logps")
-        losses = token_losses(logps, old, rows["advantages"], rows["weights"], mask, self._objective, reference)
-        drift = divergence((logps.detach() - rows["sampling_per_token_logps"]) * mask)
+        sampled, turns = rows["sampling_per_token_logps"], rows["turns"]
+        losses = token_losses(logps, old, rows["advantages"], rows["weights"], turns, self._objective, reference, sampled)
+        drift = divergence((logps.detach() - sampled) * mask)
         metrics = {"entropy": entropies, "mean_ratio": losses.ratios, "clipped_share": losses.is_clipped, "sampled_kl": drift}
         metrics |= {"kl": losses.kl} if losses.kl is not None else {}
         self._count(**{name: (values * mask).sum() / mask.sum().clamp(min=1.0) for name, values in metrics.items()})
-        return average_loss(losses.losses, mask, self._objective.average, whole)
+        loss = average_loss(losses.losses, mask, self._objective.average, whole)
+        return loss if self._lessons is None else loss + self._lessons.loss(inputs["lesson"], partial(self._scores, model))
 
     def _scores(self, model: Any, ids: torch.Tensor, attended: torch.Tensor, learned: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-probabilities and entropies of the learned tokens, [rows, tokens - 1]; 0 at all others."""
@@ -163,6 +173,8 @@ def objective(settings: RLSettings) -> Objective:
         clip_low=loss.clip_low if settings.clip_low is None else settings.clip_low,
         clip_high=loss.clip_high if settings.clip_high is None else settings.clip_high,
         beta=settings.beta,
+        surrogate=loss.surrogate,
+        max_mismatch=loss.max_mismatch,
     )
 
 
@@ -183,8 +195,13 @@ class _Rollouts:
 
     batch: Batch
 
+<<<<<<< HEAD
     def __init__(self, batches: Callable[[int], Batch], watch: Watch, pad: int, queue: BatchQueue | None = None) -> None:
         self._batches, self._watch, self._pad, self._queue = batches, watch, pad, queue
+=======
+    def __init__(self, batches: Callable[[int], Batch], watch: Watch, pad: int, measured: RolloutQueue | Rollback | None = None) -> None:
+        self._batches, self._watch, self._pad, self._measured = batches, watch, pad, measured
+>>>>>>> cl-ipa
         self._step = -1
 
     def __call__(self, prompts: list[str], trainer: Any) -> dict[str, Any]:
@@ -192,7 +209,7 @@ class _Rollouts:
             self._step = int(prompts[0])
             self.batch = self._batches(self._step)
             self._watch(self.batch)
-            for name, value in {"rollouts": self.batch.rollouts, **(self._queue.metrics if self._queue else {})}.items():
+            for name, value in {"rollouts": self.batch.rollouts, **(self._measured.metrics if self._measured else {})}.items():
                 trainer._metrics["train"][name].append(value)
         traces = [row.trace for row in self.batch.rows]
         return {
@@ -237,6 +254,7 @@ def train_rl(
     live: Path | None = None,
     queue: BatchQueue | None = None,
     server: PolicyServer | None = None,
+    rollback: Rollback | None = None,
 ) -> list[dict[str, float]]:
     """Trains `model` in place; returns one row of metrics per step (`FIGURES`, and `kl` if there is a `beta`).
 
@@ -247,6 +265,7 @@ def train_rl(
     live: file that gets the rows during training.
     queue: gives batches and their metrics; None: batches are played here, in turn.
     server: of this model; plays the batches. None: our engine plays them.
+    rollback: where rollouts start, and what is imitated; its metrics are `train.rl.rollback.METRICS`. None: they start at the request.
     With a `beta`, `model` must come from a folder, which is read again.
 
     Raises:
@@ -258,14 +277,19 @@ def train_rl(
     project_labels_alone()
     rows = settings.tasks_a_step * settings.draws
     ours = partial(HFEngine, without_wrapper(model), tokenizer, policy_version=policy_version, batch_rows=rows)
-    played = queue.batch if queue else _playing(server.engine if server else ours(), source, settings, seed, server)
+    played = queue.batch if queue else _playing(server.engine if server else ours(), source, settings, seed, server, rollback)
     passes = settings.updates_a_batch
     prompts = [str(step) for step in range(settings.max_steps) for _ in range(settings.tasks_a_step * passes)]
+<<<<<<< HEAD
     names = (*FIGURES, *(("kl",) if settings.beta else ()), *(queue.names if queue else ()))
+=======
+    names = (*FIGURES, *(("kl",) if settings.beta else ()), *(QUEUE_METRICS if queue else ()), *(ROLLBACK_METRICS if rollback else ()))
+>>>>>>> cl-ipa
     metrics = LiveMetrics(live, names, logged_as_one=passes)
     trainer = PolicyTrainer(
-        rollout_func=_Rollouts(played, watch, tokenizer.pad_token_id, queue),
+        rollout_func=_Rollouts(played, watch, tokenizer.pad_token_id, queue or rollback),
         settings=settings,
+        rollback=rollback,
         model=model,
         args=_arguments(settings, seed, scratch, checkpoints),
         train_dataset=Dataset.from_dict({"prompt": prompts}),
@@ -286,13 +310,19 @@ def train_rl(
     return metrics.rows(trainer.state)
 
 
-def _playing(engine: Engine, source: TaskSource, settings: RLSettings, seed: int, server: PolicyServer | None) -> Callable[[int], Batch]:
+def _playing(
+    engine: Engine, source: TaskSource, settings: RLSettings, seed: int, server: PolicyServer | None, rollback: Rollback | None
+) -> Callable[[int], Batch]:
     """A function that plays a step's batch with the current policy."""
 
     def play(step: int) -> Batch:
         tasks = source(step)
         with server.awake() if server else autocast(settings.precision):
-            return play_batch(engine, tasks, settings, step=step, updates=step, seed=seed, others=partial(source, step))
+            others, starts = partial(source, step), {"starts": rollback.start} if rollback else {}
+            batch = play_batch(engine, tasks, settings, step=step, updates=step, seed=seed, others=others, **starts)
+        if rollback:
+            rollback.watch(batch)
+        return batch
 
     return play
 

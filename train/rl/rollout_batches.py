@@ -16,10 +16,14 @@ from storage.errors import HeadraceError
 from storage.records import Outcome, Task
 from synth.engines.base import Engine
 from synth.rollouts.episode import Episode, Trace, play, trace
+from synth.rollouts.expert_prefix import ExpertPrefix
 from train.data.token_labels import turns_without_errors
 from train.rl.losses import LOSSES, Loss
 from train.rl.rewards import hardly_differ, rewards_of
 from train.spec import RLSettings
+
+Starts = Callable[[Task], ExpertPrefix | None]
+"""Where the rollouts of a task start: after these turns of the expert; None: at the request."""
 
 
 class TaskSource(Protocol):
@@ -35,6 +39,7 @@ class Row:
     learned: the reward that RL learns from; None if there is none.
     trace: tokens.
     erred: for each turn in the trace, whether a call of it failed or was malformed.
+    given_turns: turns of the expert that it started after; these are context, and not in `trace.ids`.
     is_made: false for one that only fills its group, because the first ones hardly differed; then it has no reward and no tokens.
     """
 
@@ -45,6 +50,7 @@ class Row:
     trace: Trace
     erred: tuple[bool, ...] = ()
     is_made: bool = True
+    given_turns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +83,21 @@ def play_batch(
     updates: int,
     seed: int,
     others: Callable[[int], Sequence[Task]] = lambda again: (),
+    starts: Starts = lambda task: None,
 ) -> Batch:
     """`settings.draws` rollouts of each task; with `settings.first_draws`, only so many of a task whose first rewards hardly differ.
 
     others: gives further fresh tasks for resampling round n, from 1. They replace tasks whose rewards hardly differ, if their own rewards
         differ.
+    starts: of a task's rollouts; the same for all of them.
 
     Raises:
         HeadraceError: no rollout could be rated.
     """
 
     def played(tasks: Sequence[Task], key: str) -> tuple[list[list[Row]], list[Episode]]:
-        episodes = _play(engine, tasks, settings, seed, range(settings.first_draws or settings.draws))
-        return _grown(engine, tasks, _groups(episodes, len(tasks), settings, key), settings, seed, key), episodes
+        episodes = _play(engine, tasks, starts, settings, seed, range(settings.first_draws or settings.draws))
+        return _grown(engine, tasks, starts, _groups(episodes, len(tasks), settings, key), settings, seed, key), episodes
 
     groups, episodes = played(tasks, f"{seed}/{step}")
     if all(episode.reward is None for episode in episodes):
@@ -112,8 +120,10 @@ def play_batch(
     return Batch(step, updates, tuple(row for group in groups for row in group), tuple(left_out))
 
 
-def _play(engine: Engine, tasks: Sequence[Task], settings: RLSettings, seed: int, draws: Sequence[int]) -> list[Episode]:
-    episodes = [Episode(task, draw, settings.max_turns) for task in tasks for draw in draws]
+def _play(engine: Engine, tasks: Sequence[Task], starts: Starts, settings: RLSettings, seed: int, draws: Sequence[int]) -> list[Episode]:
+    prefixes = [starts(task) for task in tasks]
+    pairs = [(task, prefix, draw) for task, prefix in zip(tasks, prefixes, strict=True) for draw in draws]
+    episodes = [Episode(task, draw, settings.max_turns, prefix=prefix) for task, prefix, draw in pairs]
     play(engine, episodes, temperature=settings.temperature, seed=seed, max_tokens=settings.max_tokens)
     return episodes
 
@@ -125,12 +135,14 @@ def _groups(episodes: Sequence[Episode], tasks: int, settings: RLSettings, seed:
     return [rows[start : start + each] for start in range(0, len(rows), each)]
 
 
-def _grown(engine: Engine, tasks: Sequence[Task], groups: list[list[Row]], settings: RLSettings, seed: int, key: str) -> list[list[Row]]:
+def _grown(
+    engine: Engine, tasks: Sequence[Task], starts: Starts, groups: list[list[Row]], settings: RLSettings, seed: int, key: str
+) -> list[list[Row]]:
     """The groups with `settings.draws` rows each: rollouts where the first ones differ, elsewhere rows that were not made."""
     first = settings.first_draws or settings.draws
     differing = [place for place, group in enumerate(groups) if not _is_uniform(group, LOSSES[settings.loss])]
     if first < settings.draws and differing:
-        rest = _play(engine, [tasks[place] for place in differing], settings, seed, range(first, settings.draws))
+        rest = _play(engine, [tasks[place] for place in differing], starts, settings, seed, range(first, settings.draws))
         for place, rows in zip(differing, _groups(rest, len(differing), settings, f"{key}/rest"), strict=True):
             groups[place] += rows
     return [[*group, *[_not_made(group[0].task_id)] * (settings.draws - len(group))] for group in groups]
@@ -146,10 +158,15 @@ def _is_uniform(group: Sequence[Row], loss: Loss) -> bool:
 
 def _row(episode: Episode, score: float | None) -> Row:
     assert episode.outcome is not None
+<<<<<<< HEAD
     return Row(episode.task.id, episode.outcome, episode.reward, score, trace(episode.turns), erred_turns(episode))
+=======
+    given = episode.prefix.turns if episode.prefix else 0
+    return Row(episode.task.id, episode.outcome, episode.reward, score, trace(episode.turns), _erred_turns(episode), given_turns=given)
+>>>>>>> cl-ipa
 
 
 def erred_turns(episode: Episode) -> tuple[bool, ...]:
     """Error flag of each exact turn; only exact turns are in the trace."""
-    went_well = turns_without_errors(episode.messages[len(episode.task.messages) :])
+    went_well = turns_without_errors(episode.messages[len(episode.opening) :])
     return tuple(not well for well, turn in zip(went_well, episode.turns, strict=False) if turn.is_exact)

@@ -77,10 +77,12 @@ class FreshTasks:
         return self._last[2]
 
     def watch(self, batch: Batch) -> None:
-        """Adds a batch's rollouts to the running tags. A batch without `parents` must be of the last step."""
+        """Adds a batch's rollouts to the running tags, except those that started in the middle of a task. A batch without `parents` must be
+        of the last step."""
         parents = batch.parents or self.parents
         for row in (*batch.rows, *batch.left_out):
-            self.running.add(parents[row.task_id], step=batch.step, outcome=row.outcome, reward=row.reward, sibling=row.task_id)
+            if not row.given_turns:
+                self.running.add(parents[row.task_id], step=batch.step, outcome=row.outcome, reward=row.reward, sibling=row.task_id)
 
     def weights(self) -> Sequence[float]:
         """Current draw weights of the split's tasks, in their order."""

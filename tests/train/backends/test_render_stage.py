@@ -112,6 +112,7 @@ OTHER: dict[str, Any] = {
     "beta": 0.02,
     "updates_a_batch": 2,
     "resample_rounds": 1,
+    "start": "rollback",
     "staleness": 1,
     "checkpoint_steps": 11,
     "follow_tags": True,
@@ -120,7 +121,7 @@ OTHER: dict[str, Any] = {
     "rollouts": "hf",
 }
 """Setting -> another value than the stages have."""
-OURS_ALONE = {"plateau_gain", "tag_window", "vllm_memory_share"}
+OURS_ALONE = {"plateau_gain", "tag_window", "vllm_memory_share", "credit_gamma", "rollback_mastered", "rollback_imitation"}
 """What only says more of a setting that is itself noted or refused."""
 
 
@@ -153,6 +154,10 @@ def test_every_setting_of_a_stage_changes_what_is_rendered_or_is_refused(release
         ("rl", "loss", "rft"),
         ("rl", "credit", "errors_unrewarded"),
         ("rl", "ratio", "unweighted"),
+        ("rl", "loss", "ipa"),
+        ("rl", "credit", "chunk_return"),
+        ("rl", "ratio", "chunk"),
+        ("rl", "start", "rollback"),
         ("rl", "reward", "shuffled"),
         ("rl", "follow_tags", True),
         ("rl", "rollouts", "hf"),
@@ -164,7 +169,7 @@ def test_a_setting_that_only_our_own_trainer_has_is_refused_by_name(released, po
         render("verl", stage(released, policy, **{section: settings}), ClusterShape(), adapter=CLASS)
 
 
-@pytest.mark.parametrize("loss", [name for name in LOSSES if name != "rft"])
+@pytest.mark.parametrize("loss", [name for name in LOSSES if name not in ("rft", "ipa")])
 def test_every_loss_has_the_clips_the_ratio_and_the_average_of_our_own(released, policy, tmp_path, loss):
     own, spec = LOSSES[loss], stage(released, policy, rl=RL.model_copy(update={"loss": loss}))
     of_verl = verl.overrides(spec, ClusterShape(), folder=tmp_path, adapter=CLASS)

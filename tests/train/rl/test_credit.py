@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,8 +14,8 @@ from hypothesis import strategies as st
 
 from tests.train.scripted_steps import Step, assert_close, rows_of, take_step
 from tests.train.tiny_policies import expert_conversations, retail_tasks, small_policy
-from train.rl.credit import CREDITS, Credit, CreditBatch, erred_of, errors_unrewarded, turns_of, uniform
-from train.rl.losses import RATIOS
+from train.rl.credit import CreditBatch, chunk_return, erred_of, errors_unrewarded, turns_of, uniform
+from train.rl.losses import RATIOS, chunk_ratio
 from train.rl.rollout_batches import Row
 from train.spec import RLSettings
 
@@ -22,10 +23,12 @@ MASK = torch.tensor([[1, 1, 0, 0, 1, 0, 1, 1], [0, 1, 1, 1, 0, 0, 0, 0], [1, 1, 
 TURNS = [[0, 0, -1, -1, 1, -1, 2, 2], [-1, 0, 0, 0, -1, -1, -1, -1], [0] * 8, [-1] * 8]
 
 
-def batch(mask: torch.Tensor = MASK, *, erred: list[tuple[bool, ...]] | None = None, advantages: list[float] | None = None) -> CreditBatch:
+def batch(
+    mask: torch.Tensor = MASK, *, erred: list[tuple[bool, ...]] | None = None, advantages: list[float] | None = None, gamma: float = 1.0
+) -> CreditBatch:
     turns = turns_of(mask)
     worth = torch.tensor(advantages or [1.0] * len(mask))
-    return CreditBatch(mask, turns, erred_of(turns, erred or []), worth, torch.zeros_like(mask, dtype=torch.float32))
+    return CreditBatch(mask, turns, erred_of(turns, erred or []), worth, torch.zeros_like(mask, dtype=torch.float32), gamma)
 
 
 def test_turns_are_the_runs_of_what_the_policy_wrote() -> None:
@@ -57,33 +60,25 @@ def test_no_success_makes_a_failed_call_likelier_and_a_failure_still_makes_it_ra
     assert kept.tolist() == [[1, 1, 0, 0, 0, 0, 1, 1], MASK[0].tolist()]
 
 
-# ---- what plugs in ---------------------------------------------------------------------------------------------------------------
+@given(st.lists(st.lists(st.booleans(), min_size=9, max_size=9), min_size=1, max_size=4), st.sampled_from([0.5, 0.95, 1.0]))
+def test_the_return_of_a_chunk_is_gamma_to_the_chunks_that_follow(rows: list[list[bool]], gamma: float) -> None:
+    given_mask = torch.tensor(rows).long()
+    weights, mask = chunk_return(batch(given_mask, gamma=gamma))
+    assert mask.equal(given_mask)
+    for found, turns in zip(weights.tolist(), turns_of(given_mask).tolist(), strict=True):
+        count = max(turns) + 1
+        assert found == pytest.approx([gamma ** (count - 1 - turn) if turn >= 0 else 0 for turn in turns])
 
 
-def ipa(gamma: float) -> Credit:
-    """IPA's chunk weights (arXiv 2512.24873, equation 7): gamma to the number of chunks that follow."""
-
-    def weigh(given: CreditBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        last = given.turns.max(dim=1, keepdim=True).values
-        return torch.where(given.turns >= 0, gamma ** (last - given.turns), 0.0), given.mask
-
-    return weigh
+def test_a_chunk_return_fades_by_chunks_and_not_by_tokens() -> None:
+    """Given 12 chunks of 50 tokens, then at .95 the first weighs .57 of the last; by tokens it would weigh nothing."""
+    mask = torch.tensor([([1] * 50 + [0]) * 12])
+    weights, _ = chunk_return(batch(mask, gamma=0.95))
+    assert weights[0, 0].item() == pytest.approx(0.95**11)
+    assert 0.95**599 < 1e-13
 
 
-def chunk_ratio(log_ratio: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """IPA's (equation 8): the geometric mean over the tokens of a turn, with each token's own gradient."""
-    turns = turns_of(mask)
-    mean = torch.zeros_like(log_ratio)
-    for turn in range(int(turns.max()) + 1):
-        inside = turns == turn
-        mean += inside * ((log_ratio * inside).sum(dim=1) / inside.sum(dim=1).clamp(min=1))[:, None]
-    return mean.detach() + log_ratio - log_ratio.detach()
-
-
-def test_chunk_weights_are_constant_inside_a_turn_and_nothing_outside() -> None:
-    weights, mask = ipa(0.5)(batch())
-    assert mask.equal(MASK)
-    assert weights.tolist() == [[0.25, 0.25, 0, 0, 0.5, 0, 1, 1], [0, 1, 1, 1, 0, 0, 0, 0], [1] * 8, [0] * 8]
+# ---- ratios and credits in the trainer -------------------------------------------------------------------------------------------
 
 
 def test_one_token_gone_astray_moves_its_turn_a_little_and_no_other() -> None:
@@ -91,7 +86,7 @@ def test_one_token_gone_astray_moves_its_turn_a_little_and_no_other() -> None:
     mask = torch.tensor([[1] * 20 + [0] + [1] * 5])
     log_ratio = torch.zeros(1, 26)
     log_ratio[0, 3] = torch.tensor(100.0).log()
-    ratios = chunk_ratio(log_ratio, mask).exp()
+    ratios = chunk_ratio(log_ratio, turns_of(mask)).exp()
     assert ratios[0, :20].tolist() == pytest.approx([100 ** (1 / 20)] * 20)
     assert ratios[0, 0].item() == pytest.approx(1.26, abs=0.005)
     assert ratios[0, 21:].tolist() == [1] * 5
@@ -110,32 +105,30 @@ def taken(tmp_path_factory) -> Callable[..., Step]:
     return make
 
 
-def test_a_credit_of_ones_own_is_an_entry_of_the_table(taken, monkeypatch):
-    """Given IPA's weights, then the trainer takes them as they are; with a gamma of 1 they change nothing."""
-    monkeypatch.setitem(CREDITS, "ipa", ipa(0.5))
-    monkeypatch.setitem(CREDITS, "flat", ipa(1.0))
-    plain, flat, found = taken(), taken(credit="flat"), taken(credit="ipa")
+def test_the_trainer_takes_a_credit_as_it_is(taken):
+    """Given chunk returns with a gamma of .5, then the trainer takes these weights; with a gamma of 1 they change nothing."""
+    plain = taken()
+    flat, found = (taken(credit="chunk_return", credit_gamma=gamma) for gamma in (1.0, 0.5))
     assert_close(flat.ours[0], plain.ours[0])
     assert set(found.inputs["weights"].unique().tolist()) == {0.0, 0.5, 1.0}
     written = found.inputs["completion_mask"] * found.inputs["tool_mask"]
-    assert found.inputs["weights"].equal(ipa(0.5)(batch(written))[0])
+    assert found.inputs["weights"].equal(chunk_return(batch(written, gamma=0.5))[0])
     with pytest.raises(AssertionError, match="not close"):
         assert_close(found.ours[0], plain.ours[0])
 
 
-def test_a_ratio_of_ones_own_is_an_entry_of_the_table(taken, monkeypatch):
-    """Given rows that were sampled by another policy, then a ratio by turns is another one than by tokens, and of that policy's own rows
-    it is none."""
-    monkeypatch.setitem(RATIOS, "chunk", chunk_ratio)
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            "tests.train.scripted_steps._as_trl", lambda trainer, settings, model, inputs: sum(w.sum() for w in model.parameters())
-        )
-        by_turn, on_policy = taken(ratio="chunk", is_stale=True), taken(ratio="chunk")
-    by_token = taken(is_stale=True)
+def test_a_ratio_by_chunks_is_another_one_than_by_tokens_or_by_sequences(taken):
+    """Given rows that were sampled by another policy, then these three differ; of that policy's own rows there is none."""
+    on_policy = taken(ratio="chunk")
     assert_close(on_policy.ours[0], taken().ours[0])
-    assert by_turn.metrics["mean_ratio"] != pytest.approx(by_token.metrics["mean_ratio"], rel=1e-3)
     assert on_policy.metrics["mean_ratio"] == pytest.approx(1.0)
+    found = [taken(ratio=name, is_stale=True).metrics["mean_ratio"] for name in ("token", "chunk", "sequence")]
+    assert len({f"{ratio:.3g}" for ratio in found}) == 3, found
+
+
+def test_a_ratio_of_ones_own_is_an_entry_of_the_table(taken, monkeypatch):
+    monkeypatch.setitem(RATIOS, "chunk", lambda log_ratio, turns: log_ratio + 1.0)
+    assert taken(ratio="chunk", is_stale=True).metrics["mean_ratio"] == pytest.approx(math.e * taken(is_stale=True).metrics["mean_ratio"])
 
 
 def test_turns_that_erred_stand_in_no_denominator_either(taken):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
@@ -14,63 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import train.spec
+from tests.train.loss_rows import EXACT, LONGEST, Rows, of, rows
 from tests.train.scripted_steps import Rewards, Step, assert_close, rows_of, take_step
 from tests.train.tiny_policies import copy_of, expert_conversations, retail_tasks, small_policy
 from train.rl.credit import CREDITS
-from train.rl.losses import LOSSES, RATIOS, Objective, TokenLosses, Whole, average_loss, divergence, token_losses
+from train.rl.losses import LOSSES, RATIOS, divergence
 from train.rl.rewards import AGGREGATES, SCORERS
-from train.rl.rl import objective
 from train.rl.rollout_batches import Row
 from train.spec import RLSettings
 from train.tiny import save_policy
-
-LONGEST = 16
-EXACT: dict[str, Any] = {"rtol": 1e-9, "atol": 1e-12}
-
-
-@dataclass
-class Rows:
-    """B rows of T tokens in double precision, with what a step's denominators are."""
-
-    logps: torch.Tensor
-    old: torch.Tensor
-    ref: torch.Tensor
-    advantages: torch.Tensor
-    weights: torch.Tensor
-    mask: torch.Tensor
-
-    @property
-    def whole(self) -> Whole:
-        return Whole(float(self.mask.sum()), len(self.mask), LONGEST)
-
-    def loss(self, chosen: Objective, whole: Whole | None = None) -> torch.Tensor:
-        return average_loss(self.tokens(chosen).losses, self.mask, chosen.average, whole or self.whole)
-
-    def tokens(self, chosen: Objective) -> TokenLosses:
-        return token_losses(self.logps, self.old, self.advantages, self.weights, self.mask, chosen, self.ref)
-
-    def gradient(self, chosen: Objective, whole: Whole | None = None) -> torch.Tensor:
-        self.logps = self.logps.detach().requires_grad_()
-        (found,) = torch.autograd.grad(self.loss(chosen, whole), self.logps)
-        return found
-
-    def only(self, keep: Any) -> Rows:
-        return Rows(*(getattr(self, name)[keep] for name in self.__dataclass_fields__))
-
-
-@st.composite
-def rows(draw: Any, most: int = 5) -> Rows:
-    """Answers of 1 to 8 tokens, some with an observation in them, by policies that differ a little, a good deal, or not at all."""
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    count, width, spread = draw(st.integers(1, most)), 8, draw(st.sampled_from([0.0, 2e-4, 0.1, 0.6]))
-    lengths = rng.integers(1, width + 1, count)
-    mask = (np.arange(width) < lengths[:, None]) & ((rng.random((count, width)) < 0.8) | (np.arange(width) == 0))
-    logps = -rng.random((count, width)) * 3
-    old, ref = (logps + rng.normal(0, scale, (count, width)) for scale in (spread, 0.4))
-    advantages = np.where(rng.random(count) < 0.3, 0, rng.normal(0, 1.5, count))
-    matrices = (torch.tensor(value, dtype=torch.float64) for value in (logps, old, ref, advantages, np.ones_like(logps), mask))
-    return Rows(*matrices)
-
 
 # ---- formulas, as the papers have them ---------------------------------------------------------------------------------------
 
@@ -127,6 +79,21 @@ def rft(one: Rows) -> float:
     return -total / float(one.mask.sum())
 
 
+def ipa(one: Rows) -> float:
+    """1/(sum_i |o_i|) sum_c m_c |c| A for positive A, and m_c [rho_c]_0^1 |c| A for negative; rho_c and m_c by geometric means."""
+    total = 0.0
+    for row in range(len(one.mask)):
+        chunks: dict[int, list[int]] = {}
+        for token in written(one, row):
+            chunks.setdefault(int(one.turns[row, token]), []).append(token)
+        for tokens in chunks.values():
+            rho = math.prod(ratio(one, row, token) for token in tokens) ** (1 / len(tokens))
+            mismatch = math.exp(sum(float(one.old[row, token] - one.sampled[row, token]) for token in tokens) / len(tokens))
+            worth = float(one.advantages[row]) * len(tokens) * (mismatch <= 5)
+            total += worth if worth > 0 else min(rho, 1.0) * worth
+    return -total / float(one.mask.sum())
+
+
 FORMULAS: dict[str, Callable[[Rows], float]] = {
     "lite_ppo": lite_ppo,
     "grpo": grpo,
@@ -134,11 +101,8 @@ FORMULAS: dict[str, Callable[[Rows], float]] = {
     "dr_grpo": dr_grpo,
     "gspo": gspo,
     "rft": rft,
+    "ipa": ipa,
 }
-
-
-def of(loss: str, **more: Any) -> Objective:
-    return objective(RLSettings(loss=loss, **more))
 
 
 def test_every_name_that_settings_may_have_is_in_its_table_and_no_other() -> None:
@@ -183,7 +147,7 @@ def test_the_divergence_over_samples_is_the_kullback_leibler_divergence() -> Non
 @given(one=rows())
 def test_where_the_policy_sampled_itself_every_loss_is_a_policy_gradient(one: Rows) -> None:
     """Given no ratio, then a token's gradient is minus its advantage by the denominator."""
-    one.old = one.logps.clone()
+    one.old, one.sampled = one.logps.clone(), one.logps.clone()
     lengths, count = one.mask.sum(dim=1, keepdim=True), len(one.mask)
     denominators = {"tokens": one.mask.sum(), "rows": lengths * count, "constant": torch.tensor(LONGEST * count)}
     for name in LOSSES:
@@ -198,9 +162,10 @@ def test_rejection_sampling_learns_the_likelihood_of_what_succeeded_whoever_samp
     torch.testing.assert_close(one.gradient(of("rft")), expected, **EXACT)
 
 
-def plain_sequence_ratio(log_ratio: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def plain_sequence_ratio(log_ratio: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
     """One number a row, its gradient shared by all tokens alike."""
-    return ((log_ratio * mask).sum(dim=1) / mask.sum(dim=1))[:, None].expand_as(mask)
+    mask = turns >= 0
+    return ((log_ratio * mask).sum(dim=1) / mask.sum(dim=1))[:, None].expand_as(log_ratio)
 
 
 @given(one=rows())
@@ -219,7 +184,7 @@ def test_a_ratio_beyond_its_bounds_has_no_gradient_where_that_would_carry_it_fur
     """Given ratios of e^-1, 1 and e, then only the small one of what did well, and the large one of what did badly, still move."""
     drift = torch.tensor([[-1.0, 0.0, 1.0]] * 2, dtype=torch.float64)
     ones = torch.ones_like(drift)
-    one = Rows(drift, torch.zeros_like(drift), drift, torch.tensor([1.0, -1.0], dtype=torch.float64), ones, ones)
+    one = Rows(drift, torch.zeros_like(drift), drift, torch.tensor([1.0, -1.0], dtype=torch.float64), ones, ones, drift)
     chosen = of("lite_ppo")
     moves = one.gradient(chosen) != 0
     assert moves.tolist() == [[True, True, False], [False, True, True]]
@@ -229,7 +194,7 @@ def test_a_ratio_beyond_its_bounds_has_no_gradient_where_that_would_carry_it_fur
 def test_clip_higher_lets_rare_tokens_grow_further() -> None:
     """Given a ratio of 1.25 of what did well, then DAPO still learns from it and Lite PPO does not."""
     ones = torch.ones(1, 1, dtype=torch.float64)
-    one = Rows(ones * math.log(1.25), ones * 0, ones, ones[0], ones, ones)
+    one = Rows(ones * math.log(1.25), ones * 0, ones, ones[0], ones, ones, ones)
     assert one.gradient(of("dapo")).item() == pytest.approx(-1.25)
     assert one.gradient(of("lite_ppo")).item() == 0
     assert one.gradient(of("lite_ppo", clip_high=0.28)).item() == pytest.approx(-1.25)
@@ -268,12 +233,14 @@ def test_a_step_may_be_cut_in_parts(name: str, one: Rows, cut: int) -> None:
     assert sum(part.loss(chosen, one.whole).item() for part in parts) == pytest.approx(one.loss(chosen).item(), abs=1e-12)
 
 
-@pytest.mark.parametrize(("name", "growth"), [("lite_ppo", 4), ("dapo", 4), ("dr_grpo", 4), ("rft", 4), ("grpo", 1), ("gspo", 1)])
+@pytest.mark.parametrize(
+    ("name", "growth"), [("lite_ppo", 4), ("dapo", 4), ("dr_grpo", 4), ("rft", 4), ("ipa", 4), ("grpo", 1), ("gspo", 1)]
+)
 def test_what_a_reply_four_times_as_long_weighs(name: str, growth: int) -> None:
     """Given a short and a long reply that did equally well, then by tokens the long one has four times the gradient; by rows as much."""
     mask = torch.zeros(2, 8, dtype=torch.float64)
     mask[0, :2], mask[1, :] = 1, 1
-    one = Rows(mask * -1, mask * -1, mask, torch.ones(2, dtype=torch.float64), torch.ones_like(mask), mask)
+    one = Rows(mask * -1, mask * -1, mask, torch.ones(2, dtype=torch.float64), torch.ones_like(mask), mask, mask * -1)
     short, long = one.gradient(of(name)).sum(dim=1)
     assert long.item() == pytest.approx(growth * short.item())
 

@@ -86,6 +86,13 @@ def test_rollouts_that_are_not_learned_from_count_to_their_tasks_too():
     assert sum(len(rated) for rated in source.running.state().values()) == len(learned) + len(left_out) == 12
 
 
+def test_rollouts_from_the_middle_of_a_task_say_nothing_of_the_task():
+    source = fresh_tasks()
+    rows = tuple(Row(task.id, Outcome.SUCCESS, 1.0, 1.0, Trace(), given_turns=number % 2) for number, task in enumerate(source(0)))
+    source.watch(Batch(0, 0, rows))
+    assert sum(len(rated) for rated in source.running.state().values()) == 3
+
+
 def test_every_step_draws_its_frames_anew():
     source = fresh_tasks()
     assert len({tuple(task.frame_id for task in source(step)) for step in range(5)}) > 1
