@@ -195,13 +195,8 @@ class _Rollouts:
 
     batch: Batch
 
-<<<<<<< HEAD
-    def __init__(self, batches: Callable[[int], Batch], watch: Watch, pad: int, queue: BatchQueue | None = None) -> None:
-        self._batches, self._watch, self._pad, self._queue = batches, watch, pad, queue
-=======
-    def __init__(self, batches: Callable[[int], Batch], watch: Watch, pad: int, measured: RolloutQueue | Rollback | None = None) -> None:
+    def __init__(self, batches: Callable[[int], Batch], watch: Watch, pad: int, measured: BatchQueue | Rollback | None = None) -> None:
         self._batches, self._watch, self._pad, self._measured = batches, watch, pad, measured
->>>>>>> cl-ipa
         self._step = -1
 
     def __call__(self, prompts: list[str], trainer: Any) -> dict[str, Any]:
@@ -280,11 +275,7 @@ def train_rl(
     played = queue.batch if queue else _playing(server.engine if server else ours(), source, settings, seed, server, rollback)
     passes = settings.updates_a_batch
     prompts = [str(step) for step in range(settings.max_steps) for _ in range(settings.tasks_a_step * passes)]
-<<<<<<< HEAD
-    names = (*FIGURES, *(("kl",) if settings.beta else ()), *(queue.names if queue else ()))
-=======
-    names = (*FIGURES, *(("kl",) if settings.beta else ()), *(QUEUE_METRICS if queue else ()), *(ROLLBACK_METRICS if rollback else ()))
->>>>>>> cl-ipa
+    names = (*FIGURES, *(("kl",) if settings.beta else ()), *(queue.names if queue else ()), *(ROLLBACK_METRICS if rollback else ()))
     metrics = LiveMetrics(live, names, logged_as_one=passes)
     trainer = PolicyTrainer(
         rollout_func=_Rollouts(played, watch, tokenizer.pad_token_id, queue or rollback),
