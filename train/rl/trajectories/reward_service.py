@@ -33,6 +33,7 @@ from synth.worlds import WORLDS
 from synth.worlds.stored_worlds import register_stored
 from train.child_process import dying_with_parent
 from train.rl.rewards import AGGREGATES, SCORERS, score_rated
+from train.rl.trajectories.reward_client import READY
 from train.spec import AggregateName, ScorerName
 
 
