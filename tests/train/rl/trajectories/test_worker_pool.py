@@ -66,7 +66,8 @@ def pools(setup, monkeypatch) -> Iterator[Pools]:
         pool.close()
 
 
-def plays(draws: int = 2) -> list[Play]:
+def plays(draws: int = 8) -> list[Play]:
+    """So many that some go on after a call."""
     return [Play(Ticket(group, draw), task, request_seed(7, group)) for group, task in enumerate(TASKS) for draw in range(draws)]
 
 
@@ -120,6 +121,11 @@ def assert_as_alone(ended: Sequence[Ended], alone: Any) -> None:
         assert one.finished.versions == ((0, sum(expected.mask)),)
 
 
+def all_ready(pool: WorkerPool, ended: list[Ended]) -> None:
+    """Waits for all workers, so that each gets its share."""
+    until(lambda: all(handle.slots for handle in pool._workers.values()), pool, ended)
+
+
 def in_the_middle(pool: WorkerPool, ended: Sequence[Ended]) -> bool:
     """Whether each conversation has ended, or has an answer and is held at the next."""
     return not pool._waiting and all(one.parts for one in pool._open.values()) and len(pool._open) + len(ended) == len(plays())
@@ -130,6 +136,7 @@ def test_a_killed_worker_s_conversations_go_on_at_another_from_their_last_answer
     each ends once, as if nothing had been; those that were moved name both workers."""
     release, ended = tmp_path / "release", list[Ended]()
     pool = pools(3, len(plays()), partial(planted.start_held, release))
+    all_ready(pool, ended)
     submit(pool, plays())
     until(lambda: in_the_middle(pool, ended), pool, ended)
     held = {number: set(handle.tickets) for number, handle in pool._workers.items()}
@@ -153,13 +160,15 @@ def test_a_killed_worker_s_conversations_go_on_at_another_from_their_last_answer
     assert pool.receive(pool.wait(0.1)) == [], "nothing is said twice"
 
 
-def test_workers_that_come_later_play_too_and_a_few_slots_suffice(pools, alone):
-    """Given fewer slots than conversations, and a second worker that comes in the middle, then all end once."""
-    ended: list[Ended] = []
-    pool = pools(1, 3)
+def test_workers_that_come_later_play_too_and_a_few_slots_suffice(pools, alone, tmp_path):
+    """Given fewer slots than a group has conversations, and a second worker that comes in the middle, then all end once."""
+    release, ended = tmp_path / "release", list[Ended]()
+    pool = pools(1, 4, partial(planted.start_closed, release))
     submit(pool, plays())
-    until(lambda: ended, pool, ended)
+    until(lambda: len(pool._workers[0].tickets) == 6, pool, ended)
     pool.resize(2)
+    all_ready(pool, ended)
+    release.touch()
     until(lambda: not pool._open, pool, ended)
     assert_as_alone(ended, alone)
     assert {one.workers for one in ended} >= {(0,), (1,)}
@@ -169,6 +178,7 @@ def test_a_world_that_answers_otherwise_after_a_move_is_played_from_the_beginnin
     """Given tools that never answer alike in two processes, then a moved conversation begins again and holds the new one's answers only."""
     release, ended = tmp_path / "release", list[Ended]()
     pool = pools(2, len(plays()), partial(planted.start_forgetful, release))
+    all_ready(pool, ended)
     submit(pool, plays())
     until(lambda: in_the_middle(pool, ended), pool, ended)
     pids = dict(zip(pool._workers, pool.pids(), strict=True))
@@ -192,14 +202,14 @@ def test_a_conversation_that_kills_its_workers_is_given_up_alone(pools, alone):
     """Given one task whose conversations kill whoever plays them, then they count as failures of the infrastructure, and all others end as
     ever, although they died with it."""
     ended, poison = list[Ended](), TASKS[2]
-    pool = pools(1, len(plays()), partial(planted.start_poisoned, poison.id))
-    given = [play for play in plays() if play.task.id != poison.id or play.ticket.draw == 0]
+    pool = pools(1, 16, partial(planted.start_poisoned, poison.id))
+    given = [play for play in plays(2) if play.task.id != poison.id or play.ticket.draw == 0]
     submit(pool, given)
     until(lambda: not pool._open, pool, ended)
     failed = [one for one in ended if one.finished is None]
     assert [one.ticket for one in failed] == [Ticket(2, 0)]
     assert len(failed[0].workers) == MOST_MOVES + 1
-    assert_as_alone([one for one in ended if one.finished], {ticket: one for ticket, one in alone.items() if ticket.group != 2})
+    assert_as_alone([one for one in ended if one.finished], {one.ticket: alone[one.ticket] for one in given if one.ticket.group != 2})
 
 
 def test_a_fault_of_ours_is_no_failure_of_the_policy(pools):
@@ -251,15 +261,13 @@ def test_messages_larger_than_the_pipe_do_not_stop_both_sides(pools):
 def test_a_cancelled_conversation_says_nothing_more(pools, tmp_path):
     """Given conversations that are cancelled while their tools work, then their slots are free for others, and nothing is heard of them."""
     release, ended = tmp_path / "release", list[Ended]()
-    pool = pools(1, 8, partial(planted.start_held, release))
-    submit(pool, plays()[:8])
-    until(lambda: all(one.parts for one in pool._open.values()), pool, ended)
-    cancelled = list(pool._open)
-    assert cancelled
+    pool = pools(1, 8, partial(planted.start_closed, release))
+    submit(pool, plays())
+    until(lambda: len(pool._workers[0].tickets) >= 8, pool, ended)
+    cancelled = sorted(pool._workers[0].tickets)
     for ticket in cancelled:
         pool.cancel(ticket)
     release.touch()
-    submit(pool, plays()[8:])
     until(lambda: not pool._open, pool, ended)
     assert {one.ticket for one in ended} == {play.ticket for play in plays()} - set(cancelled)
     assert Path(f"/proc/{pool.pids()[0]}").exists()
