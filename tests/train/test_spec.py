@@ -28,6 +28,14 @@ from train.spec import RLSettings, StageSpec, TinyConfig
         ({"credit_gamma": 0}, ["credit_gamma", "greater than 0"]),
         ({"start": "rollback", "staleness": 1}, ["start rollback", "set staleness to 0, or start to task"]),
         ({"tasks_a_step": 6, "draws": 4, "micro_batch_size": 5}, ["micro_batch_size 5 does not divide tasks_a_step x draws = 24"]),
+        ({"rollout_workers": 0, "staleness": 1}, ["rollout_workers", "greater than or equal to 1"]),
+        ({"rollout_workers": 2}, ["rollout_workers play while the trainer learns: set staleness to 1 or more"]),
+        ({"rollout_workers": 2, "staleness": 1, "draws": 4, "first_draws": 2}, ["set first_draws to null, or rollout_workers to null"]),
+        ({"rollout_workers": 2, "staleness": 1, "max_rollouts": 9}, ["max_rollouts needs staleness 0"]),
+        ({"rollout_workers": 2, "staleness": 1, "rollouts": "vllm"}, ["set staleness to 0, or rollouts to hf"]),
+        ({"rollout_workers": 2, "staleness": 1, "lora": {}}, ["set staleness to 0, or lora to null"]),
+        ({"rollout_workers": 2, "staleness": 1, "reward_url": "host:8700"}, ["reward_url host:8700 is no URL", "http://HOST:PORT"]),
+        ({"staleness": 1, "reward_url": "http://host:8700"}, ["set rollout_workers, or reward_url to null"]),
         ({"micro_batch_size": 128}, ["micro_batch_size 128 does not divide tasks_a_step x draws = 64"]),
     ],
 )
@@ -36,6 +44,12 @@ def test_settings_that_make_no_sense_are_refused_with_those_that_would(settings:
         RLSettings(**settings)
     for word in words:
         assert word in str(refused.value)
+
+
+def test_rollout_workers_and_their_reward_service_are_set_together_with_staleness() -> None:
+    settings = RLSettings(rollout_workers=2, staleness=1, reward_url="https://rewards.example/verdicts")
+    assert (settings.rollout_workers, settings.staleness, settings.reward_url) == (2, 1, "https://rewards.example/verdicts")
+    assert (RLSettings().rollout_workers, RLSettings().reward_url) == (None, None)
 
 
 def test_a_policy_is_held_near_the_one_it_came_from_only_if_there_is_one() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,8 +12,8 @@ import torch
 from transformers import Qwen3ForCausalLM
 
 from storage.errors import BadInput
-from storage.records import Outcome
-from synth.engines.base import ChatRequest, Engine
+from storage.records import Message, Outcome
+from synth.engines.base import ChatAnswer, ChatRequest, Engine
 from synth.engines.local.hf import HFEngine
 from synth.rollouts.draws import rollout
 from synth.rollouts.episode import Conversing, Trace
@@ -164,6 +166,26 @@ def test_draws_follow_the_model_s_distribution(engine, model):
     chance, seen = chances[token].item(), sum(answer.token_ids == (token,) for answer in answers) / draws
     assert 0.02 < chance < 0.98
     assert abs(seen - chance) < 4 * (chance * (1 - chance) / draws) ** 0.5
+
+
+def test_slow_tools_of_a_batch_run_side_by_side_and_change_no_token(engine):
+    """Given two conversations that answer at the same time, and tools that were slow once, then both wait for the other's tools to begin,
+    which they could not in turn."""
+    request = requests_of(temperature=1.0)[0]
+    both, plain, slow = threading.Barrier(2), ToolReplies(3), ToolReplies(3)
+    engine.converse([request, request], plain)
+
+    def reply(index: int, answer: ChatAnswer) -> Sequence[Message] | None:
+        if slow.answers.get(index):
+            both.wait(60)
+        time.sleep(0.02)
+        return slow(index, answer)
+
+    engine.converse([request, request], reply)
+    assert [[one.token_ids for one in slow.answers[index]] for index in (0, 1)] == [
+        [one.token_ids for one in plain.answers[index]] for index in (0, 1)
+    ]
+    assert len(slow.answers[0]) == 3
 
 
 def test_it_chats_and_holds_conversations(engine):
