@@ -180,11 +180,7 @@ def _train(
         )
         return metrics, notes
     from train.rl.policy_server import serve_policy
-<<<<<<< HEAD
-=======
-    from train.rl.queue import RolloutQueue
     from train.rl.rollback import Rollback
->>>>>>> cl-ipa
 
     assert spec.rl is not None
     source = routed_tasks(store, items, spec, spec.rl)

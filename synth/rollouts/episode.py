@@ -91,12 +91,9 @@ class Episode:
     failure: the error, for a failure that the policy did not cause.
     is_unanswered: the engine failed.
     is_lost: the task's world does not exist any more, so another attempt would fail too.
-<<<<<<< HEAD
     is_judged_elsewhere: a conversation that ended by itself gets no outcome here; `changes` is set instead, for the caller to judge by.
     changes: `World.changes()` at the end.
-=======
     prefix: turns of the expert that it starts from; None: it starts at the request.
->>>>>>> cl-ipa
     """
 
     task: Task
@@ -114,12 +111,9 @@ class Episode:
     failure: str = ""
     is_unanswered: bool = False
     is_lost: bool = False
-<<<<<<< HEAD
     is_judged_elsewhere: bool = False
     changes: dict[str, JSON] | None = None
-=======
     prefix: ExpertPrefix | None = None
->>>>>>> cl-ipa
     _world: World | ViewedWorld | None = None
     _dialogue: ConversationPlay | None = None
     _turn_steps: int = 0
@@ -341,18 +335,7 @@ def play(
     """
     grouped = with_tools(episodes)
     requests = [
-<<<<<<< HEAD
         request_of(episode, offered if tools else (), temperature=temperature, seed=seed, max_tokens=max_tokens)
-=======
-        ChatRequest(
-            messages=episode.opening,
-            tools=offered if tools else (),
-            temperature=temperature,
-            max_tokens=max_tokens,
-            seed=request_seed(seed, episode.task.id, episode.draw),
-            is_traced=True,
-        )
->>>>>>> cl-ipa
         for episode, offered in grouped
     ]
     episodes = [episode for episode, _ in grouped]
@@ -385,7 +368,7 @@ def _take_turns(engine: Engine, episode: Episode, request: ChatRequest) -> None:
 def request_of(episode: Episode, tools: tuple[Tool, ...], *, temperature: float, seed: int, max_tokens: int) -> ChatRequest:
     """The first request of an episode; its seed is a function of `seed`, task and draw."""
     return ChatRequest(
-        messages=episode.task.messages,
+        messages=episode.opening,
         tools=tools,
         temperature=temperature,
         max_tokens=max_tokens,

@@ -106,16 +106,10 @@ def rules_of(settings: RLSettings, rules: Mapping[LossName, Rules], engine: str)
     return rules[settings.loss]
 
 
-<<<<<<< HEAD
 def check_settings(spec: StageSpec) -> None:
     """Raises BadInput for a setting that only our own trainer has."""
-    for key, value in _OURS.items():
-        if getattr(spec.settings, key, None) == value:
-=======
-def _check_settings(spec: StageSpec) -> None:
     for key, values in _OURS.items():
         if (value := getattr(spec.settings, key, None)) in values:
->>>>>>> cl-ipa
             raise BadInput(
                 f"{spec.algorithm}.{key} is {str(value).lower()}, which only our own trainer has (backends local and ray): set another "
                 f"value to render stage {spec.name}"

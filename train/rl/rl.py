@@ -36,7 +36,6 @@ from train.rl.lessons import Lessons
 from train.rl.losses import LOSSES, RATIOS, Objective, Whole, average_loss, divergence, token_losses
 from train.rl.policy_server import PolicyServer
 from train.rl.rewards import hardly_differ
-from train.rl.rollback import METRICS as ROLLBACK_METRICS
 from train.rl.rollback import Rollback
 from train.rl.rollout_batches import Batch, TaskSource, play_batch
 from train.spec import RLSettings
@@ -195,13 +194,8 @@ class _Rollouts:
 
     batch: Batch
 
-<<<<<<< HEAD
-    def __init__(self, batches: Callable[[int], Batch], watch: Watch, pad: int, queue: BatchQueue | None = None) -> None:
-        self._batches, self._watch, self._pad, self._queue = batches, watch, pad, queue
-=======
-    def __init__(self, batches: Callable[[int], Batch], watch: Watch, pad: int, measured: RolloutQueue | Rollback | None = None) -> None:
+    def __init__(self, batches: Callable[[int], Batch], watch: Watch, pad: int, measured: BatchQueue | Rollback | None = None) -> None:
         self._batches, self._watch, self._pad, self._measured = batches, watch, pad, measured
->>>>>>> cl-ipa
         self._step = -1
 
     def __call__(self, prompts: list[str], trainer: Any) -> dict[str, Any]:
@@ -265,7 +259,7 @@ def train_rl(
     live: file that gets the rows during training.
     queue: gives batches and their metrics; None: batches are played here, in turn.
     server: of this model; plays the batches. None: our engine plays them.
-    rollback: where rollouts start, and what is imitated; its metrics are `train.rl.rollback.METRICS`. None: they start at the request.
+    rollback: where rollouts start, and what is imitated; None: they start at the request.
     With a `beta`, `model` must come from a folder, which is read again.
 
     Raises:
@@ -280,14 +274,11 @@ def train_rl(
     played = queue.batch if queue else _playing(server.engine if server else ours(), source, settings, seed, server, rollback)
     passes = settings.updates_a_batch
     prompts = [str(step) for step in range(settings.max_steps) for _ in range(settings.tasks_a_step * passes)]
-<<<<<<< HEAD
-    names = (*FIGURES, *(("kl",) if settings.beta else ()), *(queue.names if queue else ()))
-=======
-    names = (*FIGURES, *(("kl",) if settings.beta else ()), *(QUEUE_METRICS if queue else ()), *(ROLLBACK_METRICS if rollback else ()))
->>>>>>> cl-ipa
+    measured = queue or rollback
+    names = (*FIGURES, *(("kl",) if settings.beta else ()), *(measured.names if measured else ()))
     metrics = LiveMetrics(live, names, logged_as_one=passes)
     trainer = PolicyTrainer(
-        rollout_func=_Rollouts(played, watch, tokenizer.pad_token_id, queue or rollback),
+        rollout_func=_Rollouts(played, watch, tokenizer.pad_token_id, measured),
         settings=settings,
         rollback=rollback,
         model=model,

@@ -158,12 +158,8 @@ def _is_uniform(group: Sequence[Row], loss: Loss) -> bool:
 
 def _row(episode: Episode, score: float | None) -> Row:
     assert episode.outcome is not None
-<<<<<<< HEAD
-    return Row(episode.task.id, episode.outcome, episode.reward, score, trace(episode.turns), erred_turns(episode))
-=======
     given = episode.prefix.turns if episode.prefix else 0
-    return Row(episode.task.id, episode.outcome, episode.reward, score, trace(episode.turns), _erred_turns(episode), given_turns=given)
->>>>>>> cl-ipa
+    return Row(episode.task.id, episode.outcome, episode.reward, score, trace(episode.turns), erred_turns(episode), given_turns=given)
 
 
 def erred_turns(episode: Episode) -> tuple[bool, ...]:
