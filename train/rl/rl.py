@@ -36,7 +36,6 @@ from train.rl.lessons import Lessons
 from train.rl.losses import LOSSES, RATIOS, Objective, Whole, average_loss, divergence, token_losses
 from train.rl.policy_server import PolicyServer
 from train.rl.rewards import hardly_differ
-from train.rl.rollback import METRICS as ROLLBACK_METRICS
 from train.rl.rollback import Rollback
 from train.rl.rollout_batches import Batch, TaskSource, play_batch
 from train.spec import RLSettings
@@ -260,7 +259,7 @@ def train_rl(
     live: file that gets the rows during training.
     queue: gives batches and their metrics; None: batches are played here, in turn.
     server: of this model; plays the batches. None: our engine plays them.
-    rollback: where rollouts start, and what is imitated; its metrics are `train.rl.rollback.METRICS`. None: they start at the request.
+    rollback: where rollouts start, and what is imitated; None: they start at the request.
     With a `beta`, `model` must come from a folder, which is read again.
 
     Raises:
@@ -275,10 +274,11 @@ def train_rl(
     played = queue.batch if queue else _playing(server.engine if server else ours(), source, settings, seed, server, rollback)
     passes = settings.updates_a_batch
     prompts = [str(step) for step in range(settings.max_steps) for _ in range(settings.tasks_a_step * passes)]
-    names = (*FIGURES, *(("kl",) if settings.beta else ()), *(queue.names if queue else ()), *(ROLLBACK_METRICS if rollback else ()))
+    measured = queue or rollback
+    names = (*FIGURES, *(("kl",) if settings.beta else ()), *(measured.names if measured else ()))
     metrics = LiveMetrics(live, names, logged_as_one=passes)
     trainer = PolicyTrainer(
-        rollout_func=_Rollouts(played, watch, tokenizer.pad_token_id, queue or rollback),
+        rollout_func=_Rollouts(played, watch, tokenizer.pad_token_id, measured),
         settings=settings,
         rollback=rollback,
         model=model,

@@ -98,12 +98,13 @@ class Rollback:
     anchors: saved with checkpoints.
     lessons: by task id, the beginning of the expert's conversation that the last batch's step imitates, up to the crucial turn, and the
         tools of its prompt.
-    metrics: `METRICS` of the last batch.
+    names, metrics: of the last batch, `METRICS`.
     """
 
     def __init__(self, mastered: float) -> None:
         self.anchors = Anchors(mastered)
         self.lessons: dict[str, tuple[tuple[Message, ...], tuple[Tool, ...]]] = {}
+        self.names: Sequence[str] = METRICS
         self.metrics: Mapping[str, float] = {}
         self._played: dict[str, _Played] = {}
 
@@ -112,8 +113,11 @@ class Rollback:
         if not has_prefixes(task) or not task.plan.calls:
             return None
         if task.id not in self._played:
-            kind = WORLDS[task.world]
-            self._played[task.id] = _Played(course_of(task), *expert_conversation(kind, task), tools_of(kind, task))
+            try:
+                kind = WORLDS[task.world]
+                self._played[task.id] = _Played(course_of(task), *expert_conversation(kind, task), tools_of(kind, task))
+            except Exception:  # a world that fails here fails its rollouts too, and they say how
+                return None
         played = self._played[task.id]
         given = self.anchors.given(played.course, len(played.prefixes) + 1)
         return played.prefixes[given - 1] if given else None

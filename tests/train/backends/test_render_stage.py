@@ -121,7 +121,16 @@ OTHER: dict[str, Any] = {
     "rollouts": "hf",
 }
 """Setting -> another value than the stages have."""
-OURS_ALONE = {"plateau_gain", "tag_window", "vllm_memory_share", "credit_gamma", "rollback_mastered", "rollback_imitation"}
+OURS_ALONE = {
+    "plateau_gain",
+    "tag_window",
+    "vllm_memory_share",
+    "rollout_workers",
+    "reward_url",
+    "credit_gamma",
+    "rollback_mastered",
+    "rollback_imitation",
+}
 """What only says more of a setting that is itself noted or refused."""
 
 

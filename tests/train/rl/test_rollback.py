@@ -128,6 +128,7 @@ def test_conversations_of_several_user_turns_and_tasks_in_a_context_start_at_the
         assert rollback.start(task) is None
     idle = retail_tasks("impossible_wish")[0]
     assert rollback.start(idle) is None, "its expert makes no call"
+    assert rollback.start(LONG[0].model_copy(update={"world": "gone"})) is None, "its rollouts fail, and say how"
 
 
 # ---- anchors ---------------------------------------------------------------------------------------------------------------------
