@@ -31,7 +31,7 @@ KEYS = (
     *("roll_experts_accepted", "roll_noop_accepted", "roll_mask_errors"),
     *("roll_failure_counted", "roll_failure_counted_unfiltered", "roll_config_rejected"),
 )
-MINUTES = 20
+MINUTES = 10
 TASKS, GROUPS, DRAWS = 200, 8, 2
 SILENCE = "<|im_end|>"
 LOSSES = ("grpo", "dapo", "dr_grpo", "gspo", "lite_ppo")
