@@ -201,7 +201,7 @@ VLLM := 0.29.0
 # verl's pins conflict with ours, and it takes no Python past 3.12. Its wheel alone, and of its dependencies what a CPU can use.
 PYTHON_VERL := $(shell for p in $(PYTHON) python3.11 python3.12; do \
   $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))' 2> /dev/null && echo $$p && break; done)
-.venv-verl/.ready: benchmarks/cluster/verl.txt benchmarks/live_sections/package_world.txt
+.venv-verl/.ready: benchmarks/cluster/verl_sections/verl.txt benchmarks/live_sections/package_world.txt
 	@test -n "$(PYTHON_VERL)" || (echo "verl needs Python 3.11 or 3.12"; exit 1)
 	@echo "Installing verl into .venv-verl (a minute)"
 	@$(PYTHON_VERL) -m venv --clear .venv-verl && .venv-verl/bin/python -m pip install --quiet 'uv>=0.9'
@@ -216,7 +216,7 @@ ROLL := 8eb27cc2dc34c4d1310b169d9b86d339004d811a
 	@rm -rf .cache/roll && git clone --quiet --filter=blob:none --no-checkout https://github.com/alibaba/ROLL .cache/roll
 	@git -C .cache/roll checkout --quiet $(ROLL) && touch $@
 
-.venv-roll/.ready: benchmarks/cluster/roll_cpu.txt $(if $(ROLL_HOME),,.cache/roll/.ready)
+.venv-roll/.ready: benchmarks/cluster/roll_sections/roll_cpu.txt $(if $(ROLL_HOME),,.cache/roll/.ready)
 	@echo "Installing what ROLL imports into .venv-roll (two minutes)"
 	@$(PYTHON) -m venv --clear .venv-roll && .venv-roll/bin/python -m pip install --quiet 'uv>=0.9'
 	@UV_FIND_LINKS="$${UV_FIND_LINKS:-$$PIP_FIND_LINKS}" UV_COMPILE_BYTECODE=1 .venv-roll/bin/uv pip install --quiet \

@@ -6,8 +6,10 @@ Each section says in its own module what its figures mean. No section needs a GP
 
 from __future__ import annotations
 
-from benchmarks.cluster import fake_jobs_run, ipa, roll_classes, verl_classes
+from benchmarks.cluster import fake_jobs_run, ipa
 from benchmarks.cluster.queue_sections import queue_faults, queue_speed
+from benchmarks.cluster.roll_sections import roll_classes
+from benchmarks.cluster.verl_sections import verl_classes
 from benchmarks.harness import Section, run_sections
 
 

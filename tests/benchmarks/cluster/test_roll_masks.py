@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.cluster.roll_masks import Marks, mask_errors
+from benchmarks.cluster.roll_sections.roll_masks import Marks, mask_errors
 
 ANSWERS_AT, END, PAD = [1, 2], 9, 0
 MARKS = Marks(ANSWERS_AT, END)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.cluster import roll_stage
-from benchmarks.cluster.roll_classes import SILENCE
+from benchmarks.cluster.roll_sections import roll_stage
+from benchmarks.cluster.roll_sections.roll_classes import SILENCE
 from storage.records import Task
 from synth.conversations.conversation_play import blueprint_of
 from tests.synth.conversations import conversations

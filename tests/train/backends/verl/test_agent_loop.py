@@ -13,8 +13,8 @@ import pytest
 from pydantic import TypeAdapter
 
 from benchmarks.audits import mutations
-from benchmarks.cluster.verl_classes import PYTHON
-from benchmarks.cluster.verl_stage import write_configurations, write_stage
+from benchmarks.cluster.verl_sections.verl_classes import PYTHON
+from benchmarks.cluster.verl_sections.verl_stage import write_configurations, write_stage
 from benchmarks.harness import ROOT
 from storage.records import Task
 from synth.worlds import WORLDS, WorldName

@@ -1,6 +1,6 @@
 """Cases of `test_agent_loop.py`, played in verl's own environment: `.venv-verl/bin/python verl_cases.py FOLDER` prints facts as JSON.
 
-FOLDER is what `benchmarks/cluster/verl_stage.py` wrote. A case is a function of the stage; its name is its key.
+FOLDER is what `benchmarks/cluster/verl_sections/verl_stage.py` wrote. A case is a function of the stage; its name is its key.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from unittest.mock import patch
 
 from omegaconf import open_dict
 
-from benchmarks.cluster import verl_play
-from benchmarks.cluster.verl_doubles import MemoryQueue
-from benchmarks.cluster.verl_play import Stage, broken_worlds
+from benchmarks.cluster.verl_sections import verl_play
+from benchmarks.cluster.verl_sections.verl_doubles import MemoryQueue
+from benchmarks.cluster.verl_sections.verl_play import Stage, broken_worlds
 from storage.records import Message
 from synth.rollouts.episode import Episode
 from train.backends.rollout_lines import read_rollouts

@@ -1,4 +1,4 @@
-"""Our adapters in verl's real classes. Called in verl's environment: `.venv-verl/bin/python -m benchmarks.cluster.verl_play FOLDER`.
+"""Our adapters in verl's real classes. Called in verl's environment: `.venv-verl/bin/python -m benchmarks.cluster.verl_sections.verl_play FOLDER`.
 
 FOLDER is what `verl_stage.py` wrote: a rendered stage, its rows and a policy. The figures are printed as one line of JSON.
 
@@ -33,8 +33,8 @@ from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from verl.utils.config import omega_conf_to_dataclass, validate_config
 from verl.utils.dataset.rl_dataset import get_dataset_class
 
-from benchmarks.cluster.verl_doubles import LOGPROB, MemoryQueue, ScriptedEngine
-from benchmarks.cluster.verl_stubs import stubbed_imports
+from benchmarks.cluster.verl_sections.verl_doubles import LOGPROB, MemoryQueue, ScriptedEngine
+from benchmarks.cluster.verl_sections.verl_stubs import stubbed_imports
 from storage.records import Message
 from storage.releases.verl_dataset import ExportedConversations
 from synth.rollouts.episode import Episode

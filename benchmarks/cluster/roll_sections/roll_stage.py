@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cluster.drawn_tasks import write_release
-from benchmarks.cluster.scripted_chat import key_of
+from benchmarks.cluster.roll_sections.scripted_chat import key_of
 from benchmarks.harness import ROOT
 from storage.records import Message, Task
 from storage.releases.export import export
@@ -113,6 +113,6 @@ def run_in_roll(module: str, *arguments: str, scratch: Path) -> None:
 def played(folder: Path, *jobs: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Figures of a stage that `.venv-roll` plays, a play each; jobs: the fields of `roll_play.Play`."""
     (folder / "plays.json").write_text(json.dumps(jobs))
-    run_in_roll("benchmarks.cluster.roll_play", str(folder), scratch=folder / "scratch")
+    run_in_roll("benchmarks.cluster.roll_sections.roll_play", str(folder), scratch=folder / "scratch")
     figures: list[dict[str, Any]] = json.loads((folder / "played.json").read_text())
     return figures

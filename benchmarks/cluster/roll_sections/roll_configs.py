@@ -1,4 +1,4 @@
-"""Reads rendered files as ROLL does, in `.venv-roll`: python -m benchmarks.cluster.roll_configs FOLDER.
+"""Reads rendered files as ROLL does, in `.venv-roll`: python -m benchmarks.cluster.roll_sections.roll_configs FOLDER.
 
 The folder's `files.json` lists each file with the GPUs of a node; `refused.json` gets a line for each that ROLL's strict parser, or the
 asserts behind it, refuse, or whose GPUs ROLL then lays out otherwise than the file says.
@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-from benchmarks.cluster.roll_play import read_config
+from benchmarks.cluster.roll_sections.roll_play import read_config
 
 
 def refusal(path: Path, gpus: int) -> str:

@@ -18,8 +18,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cluster import roll_stage as stage
 from benchmarks.cluster.drawn_tasks import draw_tasks, write_release
+from benchmarks.cluster.roll_sections import roll_stage as stage
 from benchmarks.harness import Deadline, Figures
 from storage.errors import HeadraceError
 from storage.records import Task
@@ -97,7 +97,7 @@ def rejected(folder: Path, tasks: Sequence[Task]) -> list[str]:
     misspelt.write_text(path.read_text() + "token_level_loss: true\n")
     files.append({"path": str(misspelt), "gpus": shape.gpus_per_node})
     (folder / "files.json").write_text(json.dumps(files))
-    stage.run_in_roll("benchmarks.cluster.roll_configs", str(folder), scratch=folder / "scratch")
+    stage.run_in_roll("benchmarks.cluster.roll_sections.roll_configs", str(folder), scratch=folder / "scratch")
     refused: list[str] = json.loads((folder / "refused.json").read_text())
     for one in refused:
         print(f"    {one[:300]}", flush=True)

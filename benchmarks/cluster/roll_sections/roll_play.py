@@ -1,4 +1,4 @@
-"""Plays a rendered stage with ROLL's real classes and a scripted policy, in `.venv-roll`: python -m benchmarks.cluster.roll_play FOLDER.
+"""Plays a rendered stage with ROLL's real classes and a scripted policy, in `.venv-roll`: python -m benchmarks.cluster.roll_sections.roll_play FOLDER.
 
 One idea: everything between the scripted server and the batch is ROLL's own: `AgenticConfig` from the rendered file, `OpenAIProxy`,
 `ProxyServer`, `ToolCallRunner`, `MessageTracker`, sglang's parser, the queue of groups, and our manager between them. The folder has
@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cluster.roll_masks import Marks, mask_errors
-from benchmarks.cluster.roll_on_cpu import DirectActor, call_actors_directly, load_sglang, pretend_gpus
-from benchmarks.cluster.scripted_chat import ScriptedChat, key_of
+from benchmarks.cluster.roll_sections.roll_masks import Marks, mask_errors
+from benchmarks.cluster.roll_sections.roll_on_cpu import DirectActor, call_actors_directly, load_sglang, pretend_gpus
+from benchmarks.cluster.roll_sections.scripted_chat import ScriptedChat, key_of
 
 load_sglang()
 

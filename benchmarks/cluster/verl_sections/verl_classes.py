@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.cluster.drawn_tasks import draw_tasks
-from benchmarks.cluster.verl_stage import write_configurations, write_stage
+from benchmarks.cluster.verl_sections.verl_stage import write_configurations, write_stage
 from benchmarks.harness import ROOT, Deadline, Figures, fail
 
 TASKS = 200
@@ -44,7 +44,7 @@ def play_stage(folder: Path) -> Figures:
     Raises:
         RuntimeError: it failed; the message is the end of what it said.
     """
-    command = [str(PYTHON), "-W", "ignore", "-m", "benchmarks.cluster.verl_play", str(folder)]
+    command = [str(PYTHON), "-W", "ignore", "-m", "benchmarks.cluster.verl_sections.verl_play", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     if done.returncode:
         raise RuntimeError(done.stderr[-2_000:])

@@ -1,0 +1,1 @@
+"""ROLL's real classes over our worlds."""

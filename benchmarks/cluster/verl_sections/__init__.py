@@ -1,0 +1,1 @@
+"""verl's real classes over our worlds."""
