@@ -1,4 +1,5 @@
-"""Plays a rendered stage with ROLL's real classes and a scripted policy, in `.venv-roll`: python -m benchmarks.cluster.roll_sections.roll_play FOLDER.
+"""Plays a rendered stage with ROLL's real classes and a scripted policy:
+`.venv-roll/bin/python -m benchmarks.cluster.roll_sections.roll_play FOLDER`.
 
 One idea: everything between the scripted server and the batch is ROLL's own: `AgenticConfig` from the rendered file, `OpenAIProxy`,
 `ProxyServer`, `ToolCallRunner`, `MessageTracker`, sglang's parser, the queue of groups, and our manager between them. The folder has

@@ -1,4 +1,4 @@
-"""Our adapters in verl's real classes. Called in verl's environment: `.venv-verl/bin/python -m benchmarks.cluster.verl_sections.verl_play FOLDER`.
+"""Our adapters in verl's real classes: `.venv-verl/bin/python -m benchmarks.cluster.verl_sections.verl_play FOLDER`.
 
 FOLDER is what `verl_stage.py` wrote: a rendered stage, its rows and a policy. The figures are printed as one line of JSON.
 

@@ -1,5 +1,6 @@
-"""Scripted sbatch, squeue, sacct and scancel: they run nothing, and answer with lines that Slurm 22.05.8 printed.
+"""Scripted sbatch, squeue, sacct and scancel: they run nothing, and answer with lines of Slurm 22.05.8.
 
+It printed those of FAILED, CANCELLED, TIMEOUT, PREEMPTED and NODE_FAIL here; OUT_OF_MEMORY, BOOT_FAIL and DEADLINE are from its manual.
 They show what the launcher does with answers that a real cluster gives only when something is wrong with it; `test_on_slurm.py` has the
 real one.
 """
