@@ -34,20 +34,19 @@ def start_closed(release: Path, parent: int) -> None:
 
 
 def start_held_worlds(release: Path, held: Sequence[str] | None, broken: Sequence[str], parent: int) -> None:
-    """Answers in tasks with a held intent (None: in all) wait for their results until the file exists; tools of a broken intent raise."""
+    """Answers in tasks with a held intent (None: in all) wait for their results until the file exists; the world of a broken intent raises
+    at every answer."""
     start_player(parent)
 
     def step(self: Episode, answer: ChatAnswer) -> Any:
         while (held is None or self.task.intent in held) and not release.exists():
             time.sleep(0.01)
+        if self.task.intent in broken:
+            self._add_turn(answer)
+            return self._broken_world(ConnectionError("the server is away (planted)"))
         return _step(self, answer)
 
-    def call(self: Episode, message: Any) -> Any:
-        if self.task.intent in broken:
-            raise ConnectionError("the server is away (planted)")
-        return _call(self, message)
-
-    _plant(step=step, _call=call)
+    _plant(step=step)
 
 
 def start_poisoned(task_id: str, parent: int) -> None:
