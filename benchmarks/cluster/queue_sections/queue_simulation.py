@@ -33,7 +33,11 @@ from train.rl.trajectories.world_routing import Load, WorldDurations, choose_wor
 
 if TYPE_CHECKING:
     from benchmarks.cluster.queue_sections.queue_speed import Stage
+    from train.rl.task_sampler import FreshTasks
     from train.spec import StageSpec
+
+PLAYED = 96
+"""Conversations that a worker plays to measure its costs."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +52,14 @@ class Shape:
 
 @dataclass(frozen=True)
 class Costs:
-    """CPU seconds. round_s + row_s x rows: one token of each row. read_s: a token of a prompt or result. swap_s: new weights in a worker.
-    learn_s, draw_s, hand_over_s: of a step. verdict_s: of a conversation. trainer_start_s, worker_start_s: of a process."""
+    """CPU seconds. round_s + row_s x rows: one token of each row. read_s: a token of a prompt or result. answer_s: an answer besides its
+    tokens: parsing, its tools, messages to and from the trainer. swap_s: new weights in a worker. learn_s, draw_s, hand_over_s: of a step.
+    verdict_s: of a conversation. trainer_start_s, worker_start_s: of a process."""
 
     round_s: float
     row_s: float
     read_s: float
+    answer_s: float
     swap_s: float
     learn_s: float
     draw_s: float
@@ -198,7 +204,7 @@ class _Simulation:
                 seconds += self.costs.swap_s
                 for talk in self.talks[number].values():
                     talk.unread = talk.known
-            seconds += self.costs.read_s * sum(talk.unread for talk in talks)
+            seconds += self.costs.read_s * sum(talk.unread for talk in talks) + self.costs.answer_s * sum(talk.left == 1 for talk in talks)
             for talk in talks:
                 talk.unread = 0
             yield "cpu", seconds
@@ -363,40 +369,60 @@ def measure_rounds(policy: Path, shapes: Sequence[Shape]) -> tuple[float, float,
     rounds, reads, swaps = {}, {}, []
     for rows in (few, many):
         batch = opened(rows)
-        reads[rows] = timed(batch.step, 1)
-        for slot in batch._taken.values():
-            slot.waits = False
+        batch.step()
         rounds[rows] = timed(batch.step, 15)
         swaps.append(timed(lambda batch=batch: batch.use_weights(1), 5))  # type: ignore[misc]
+        reads[rows] = timed(lambda batch=batch: (batch.use_weights(1), batch.step()), 5)  # type: ignore[misc]
     row_s = (rounds[many] - rounds[few]) / (many - few)
-    read_s = (reads[many] - rounds[many]) / (many * length)
+    read_s = (reads[many] - rounds[many] - statistics.median(swaps)) / (many * length)
     return max(0.0, rounds[few] - few * row_s), row_s, read_s, statistics.median(swaps)
 
 
-def measure_start(make: Callable[..., StageSpec], scratch: Path) -> float:
-    """CPU seconds of a rollout worker until it is ready."""
+def measure_worker(make: Callable[..., StageSpec], scratch: Path, tokens_s: Callable[[Sequence[Trace]], float]) -> tuple[float, float]:
+    """CPU seconds of a rollout worker until it is ready, and of an answer besides its tokens, in the worker and in the trainer's process.
+
+    The worker plays `PLAYED` conversations with fast tools. tokens_s: CPU seconds of their tokens.
+    """
     import psutil
+    from safetensors.torch import save_model
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from train.rl.rollout_worker import PlayerSetup
-    from train.rl.trajectories.worker_pool import WorkerPool
+    from train.rl.rollout_worker import PlayerSetup, weights_file
+    from train.rl.trajectories.conversation_worker import Play
+    from train.rl.trajectories.worker_pool import Ended, WorkerPool
 
     spec = make(0, staleness=1, rollout_workers=1)
     model = AutoModelForCausalLM.from_pretrained(spec.model_in)
     tokenizer = AutoTokenizer.from_pretrained(spec.model_in)
-    pool = WorkerPool(PlayerSetup(spec, type(model), model.config, tokenizer, scratch), 1, 64)
+    save_model(model, str(weights_file(scratch, 0)))
+    source = drawn_tasks(make)
+    tasks = [task for block in range(PLAYED // 8) for task in source(block)]
+    pool = WorkerPool(PlayerSetup(spec, type(model), model.config, tokenizer, scratch), 1, PLAYED)
     try:
-        process = psutil.Process(pool.pids()[0])
+        process, ended, own_s = psutil.Process(pool.pids()[0]), list[Ended](), time.process_time()
+
+        def cpu_s() -> float:
+            return float(process.cpu_times().user + process.cpu_times().system)
+
         while not pool.has_ready:
             pool.receive(pool.wait(1.0))
-        spent = process.cpu_times()
-        return float(spent.user + spent.system)
+        started_s = cpu_s()
+        pool.use_weights(0)
+        for number, task in enumerate(tasks):
+            pool.submit([Play(Ticket(number, 0), task, number)])
+        pool.dispatch()
+        while len(ended) < len(tasks):
+            ended += pool.receive(pool.wait(1.0))
+        played_s = cpu_s() - started_s + time.process_time() - own_s
     finally:
         pool.close()
+    traces = [one.finished.trace for one in ended if one.finished is not None]
+    answers = sum(sum(bit and not before for before, bit in itertools.pairwise([0, *trace.mask])) for trace in traces)
+    return started_s, max(0.0, (played_s - tokens_s(traces)) / answers)
 
 
-def measure_draw(make: Callable[..., StageSpec]) -> float:
-    """CPU seconds to draw the tasks of a step."""
+def drawn_tasks(make: Callable[..., StageSpec]) -> FreshTasks:
+    """The tasks of the stage."""
     from storage.releases.release import load_split
     from storage.store import Store
     from train.rl.task_sampler import routed_tasks
@@ -404,7 +430,12 @@ def measure_draw(make: Callable[..., StageSpec]) -> float:
     spec = make(0)
     store = Store(spec.store)
     assert spec.rl is not None
-    source = routed_tasks(store, load_split(store, spec.release_id, spec.split), spec, spec.rl)
+    return routed_tasks(store, load_split(store, spec.release_id, spec.split), spec, spec.rl)
+
+
+def measure_draw(make: Callable[..., StageSpec]) -> float:
+    """CPU seconds to draw the tasks of a step."""
+    source = drawn_tasks(make)
     source(0)
     started = time.process_time()
     for block in range(1, 6):
@@ -424,19 +455,27 @@ def measured_costs(make: Callable[..., StageSpec], recorded: Stage, repeated: St
     shapes = shapes_of(recorded.folder / JOURNAL)
     round_s, row_s, read_s, swap_s = measure_rounds(make(0).model_in or Path(), shapes)
     learn_s, start_s = learning_of(repeated)
+
+    def tokens_s(traces: Sequence[Trace]) -> float:
+        """Of conversations that began at once: the rounds of the longest, a row for each sampled token, and what was read."""
+        sampled, length = [sum(trace.mask) for trace in traces], [len(trace.prompt_ids) + len(trace.ids) for trace in traces]
+        return round_s * max(sampled) + row_s * sum(sampled) + read_s * (sum(length) - sum(sampled))
+
+    worker_s, answer_s = measure_worker(make, scratch, tokens_s)
     verdicts = sum(row["rollouts"] for row in recorded.metrics)
     billed_s = sum(row["reward_billed_s"] for row in recorded.metrics)
     costs = Costs(
         round_s=round_s,
         row_s=row_s,
         read_s=read_s,
+        answer_s=answer_s,
         swap_s=swap_s,
         learn_s=learn_s,
         draw_s=measure_draw(make),
         hand_over_s=0.005,
         verdict_s=billed_s / verdicts,
         trainer_start_s=start_s,
-        worker_start_s=measure_start(make, scratch),
+        worker_start_s=worker_s,
     )
     print(f"    costs: {', '.join(f'{name} {value:.4g}' for name, value in vars(costs).items())}", flush=True)
     return costs, shapes

@@ -102,6 +102,7 @@ def _rl_hours(gpus: int, players: int, thinking: bool) -> float:
         round_s=full_round / 4,
         row_s=full_round * 3 / 4 / 256,
         read_s=1 / _unit("read tokens a second and GPU"),
+        answer_s=0.0,
         swap_s=_unit("seconds of new weights"),
         learn_s=_learn_s(shape, gpus - players),
         draw_s=0.1,
