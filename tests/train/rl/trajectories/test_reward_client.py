@@ -19,7 +19,7 @@ from storage.records import Outcome
 from tests.synth.retail_tasks import task_of
 from tests.waiting import eventually
 from train.rl.trajectories import reward_client
-from train.rl.trajectories.reward_client import BATCH, Judged, RewardClient
+from train.rl.trajectories.reward_client import BATCH, Judged, RewardClient, check_service
 from train.rl.trajectories.reward_service import Handler
 
 TASK = task_of("price_of_two", 1)
@@ -74,6 +74,12 @@ class _Faulty(Handler):
             self.server.sizes.append(len(content["verdicts"]))
             self.server.gate.wait()
         super()._send(status, content)
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scripted services are on this machine."""
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
 
 
 @pytest.fixture
@@ -228,3 +234,22 @@ def test_an_answer_is_what_the_service_wrote(service, make):
     assert eventually(lambda: given or client.failure, 30, 0.01)
     assert given == [("a", Judged(Outcome.SUCCESS, 0.9, None))]
     assert client.bill.seconds == 2.5
+
+
+# ---- before a stage begins -------------------------------------------------------------------------------------------------------
+
+
+def test_a_service_is_asked_whether_it_is_there(service):
+    check_service(service().url)
+
+
+def test_a_service_that_is_gone_or_is_something_else_is_named_before_a_stage_begins(service):
+    gone = service()
+    gone.shutdown()
+    gone.server_close()
+    with pytest.raises(OutOfReach, match=r"no reward service answers at http://127.0.0.1:\d+/ \(.*start one, or set rl.reward_url to null"):
+        check_service(gone.url)
+    other = service()
+    other.RequestHandlerClass = type("Other", (Handler,), {"do_GET": lambda self: self._send(200, {"status": "of something else"})})
+    with pytest.raises(OutOfReach, match=r"is no reward service of Headrace: correct rl\.reward_url"):
+        check_service(other.url)
