@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -35,6 +35,8 @@ _OURS: Mapping[str, tuple[str | bool, ...]] = {
     "rollouts": ("hf",),
 }
 """Setting -> the values that neither engine supports."""
+RENDERED_LOSSES: tuple[LossName, ...] = tuple(name for name in get_args(LossName) if name not in _OURS["loss"])
+"""Losses that both engines have an equal of."""
 
 
 class ClusterShape(BaseModel):

@@ -23,7 +23,7 @@ from benchmarks.cluster.roll_sections import roll_stage as stage
 from benchmarks.harness import Deadline, Figures
 from storage.errors import HeadraceError
 from storage.records import Task
-from train.backends.cluster_shape import ClusterShape
+from train.backends.cluster_shape import RENDERED_LOSSES, ClusterShape
 from train.backends.render_stage import render
 from train.spec import RLSettings
 
@@ -34,7 +34,7 @@ KEYS = (
 MINUTES = 10
 TASKS, GROUPS, DRAWS = 200, 8, 2
 SILENCE = "<|im_end|>"
-LOSSES = ("grpo", "dapo", "dr_grpo", "gspo", "lite_ppo")
+
 SHAPES = (
     ClusterShape(nodes=1, gpus_per_node=1, tensor_parallel=1),
     ClusterShape(nodes=1, gpus_per_node=8, tensor_parallel=1),
@@ -87,7 +87,7 @@ def rejected(folder: Path, tasks: Sequence[Task]) -> list[str]:
     store, release = write_release(folder / "store", tasks)
     files: list[dict[str, Any]] = []
     for number, shape in enumerate(SHAPES):
-        for loss in LOSSES:
+        for loss in RENDERED_LOSSES:
             settings = RLSettings(loss=loss, max_steps=10, tasks_a_step=16, draws=8, learning_rate=1e-6)
             path = folder / f"{loss}-{number}.yaml"
             rendered = render("roll", stage.spec_of(store, release, folder, settings), shape, adapter=stage.MANAGER)

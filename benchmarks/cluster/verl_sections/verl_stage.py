@@ -20,12 +20,10 @@ from storage.releases.export_rows import DEFAULT_FORM, chat_messages
 from synth.conversations.expert import expert_trajectory
 from synth.worlds import WORLDS
 from tests.train.base_folders import write_base
-from train.backends.cluster_shape import ClusterShape
+from train.backends.cluster_shape import RENDERED_LOSSES, ClusterShape
 from train.backends.render_stage import Rendered, render
-from train.rl.losses import LOSSES
 from train.spec import LoRASettings, LossName, RLSettings, SFTSettings, StageSpec
 
-RENDERED: Sequence[LossName] = [name for name in LOSSES if name != "rft"]
 SHAPE = ClusterShape(nodes=1, gpus_per_node=1, tensor_parallel=1, prompt_tokens=16384, response_tokens=8192)
 RL = RLSettings(max_steps=10, tasks_a_step=8, draws=4, learning_rate=1e-6, max_turns=12, max_tokens=1024, loss="grpo")
 SFT = SFTSettings(max_steps=3, batch_size=4, learning_rate=1e-4)
@@ -80,7 +78,7 @@ def _written(policy: Path, row: Mapping[str, Any], experts: Mapping[str, Sequenc
     return {"answers": answers, "whole": text(len(messages), opens=False).removesuffix("\n")}
 
 
-def write_configurations(folder: Path, release: str, losses: Sequence[LossName] = RENDERED) -> int:
+def write_configurations(folder: Path, release: str, losses: Sequence[LossName] = RENDERED_LOSSES) -> int:
     """Composes stages of these losses and of SFT, with and without LoRA, for two clusters; returns how many.
 
     Files: NAME.yaml in the folder `configurations`.

@@ -12,7 +12,7 @@ import pytest
 
 from storage.errors import BadInput
 from tests.train.backends.stages import RL, SFT, stage
-from train.backends.cluster_shape import ClusterShape
+from train.backends.cluster_shape import RENDERED_LOSSES, ClusterShape
 from train.backends.render_stage import ADAPTERS, render
 from train.backends.roll import roll_pipeline as roll
 from train.backends.verl import verl_overrides as verl
@@ -178,7 +178,7 @@ def test_a_setting_that_only_our_own_trainer_has_is_refused_by_name(released, po
         render("verl", stage(released, policy, **{section: settings}), ClusterShape(), adapter=CLASS)
 
 
-@pytest.mark.parametrize("loss", [name for name in LOSSES if name not in ("rft", "ipa")])
+@pytest.mark.parametrize("loss", RENDERED_LOSSES)
 def test_every_loss_has_the_clips_the_ratio_and_the_average_of_our_own(released, policy, tmp_path, loss):
     own, spec = LOSSES[loss], stage(released, policy, rl=RL.model_copy(update={"loss": loss}))
     of_verl = verl.overrides(spec, ClusterShape(), folder=tmp_path, adapter=CLASS)
