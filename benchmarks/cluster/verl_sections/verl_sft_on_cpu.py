@@ -1,5 +1,5 @@
 """verl's real FSDP SFT trainer on a CPU:
-`torchrun --nproc_per_node=2 benchmarks/cluster/verl_sections/verl_sft_on_cpu.py FOLDER KEY=VALUE ...`.
+`torchrun --nproc_per_node=1 benchmarks/cluster/verl_sections/verl_sft_on_cpu.py FOLDER KEY=VALUE ...`.
 
 FOLDER is a rendered SFT stage. verl has platforms for GPUs and NPUs alone, but takes others: here one is registered whose device is the CPU
 and whose collectives are gloo. Its own `run_sft` names two back ends for the same device then, so the process group is made here. Flash

@@ -50,6 +50,10 @@ def test_an_experts_tokens_come_back_as_they_were_said_with_reward_1(facts):
     assert len(expert["limits"]) == expert["answers"] and max(expert["limits"]) <= 1024
 
 
+def test_a_wrong_mask_and_a_wrong_token_are_counted(facts):
+    assert facts["wrong_masks"] == {"errors": [0, 1, 1]}
+
+
 def test_what_is_known_of_a_rollout_goes_to_verl_and_to_a_line_of_its_own(facts):
     expert = facts["expert"]
     headrace, line = expert["fields"]["headrace"], expert["line"]

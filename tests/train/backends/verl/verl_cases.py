@@ -45,6 +45,18 @@ def expert(stage: Stage) -> dict[str, Any]:
     }
 
 
+def wrong_masks(stage: Stage) -> dict[str, Any]:
+    """Wrong tokens counted for an expert's rollout as verl stored it, with an observation trained, and with a token that nobody said."""
+    index, script = calling(stage)
+    (played,) = stage.play(index, [script])
+    trained, other = (dict(played) for _ in range(2))
+    trained["response_mask"] = played["response_mask"].clone()
+    trained["response_mask"][int(played["response_mask"].argmin())] = 1
+    other["responses"] = played["responses"].clone()
+    other["responses"][1] += 1
+    return {"errors": [verl_play.mask_errors(stage.tokenizer, each, stage.wholes[index]) for each in (played, trained, other)]}
+
+
 def cut(stage: Stage) -> dict[str, Any]:
     """An answer without an end."""
     (played,) = stage.play(next(iter(stage.rows)), [[stage.ids("I am thinking about it ") * 1_000]])
@@ -181,6 +193,7 @@ def changed(stage: Stage, **lengths: int) -> Iterator[None]:
 CASES: list[Callable[[Stage], dict[str, Any]]] = [
     *(
         expert,
+        wrong_masks,
         cut,
         no_room,
         malformed,
