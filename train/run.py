@@ -16,10 +16,10 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 if __name__ == "__main__":
     from synth.gc_paused import collect_seldom
@@ -44,6 +44,9 @@ from train.models.adapters import add_adapters, merge_adapters, without_wrapper
 from train.models.sharding import is_sharded, whole_weights
 from train.rl.task_sampler import FreshTasks, routed_tasks
 from train.spec import CHECKPOINTS, METRICS, StageSpec
+
+if TYPE_CHECKING:
+    from train.rl.rl import BatchQueue
 
 
 def run(spec: StageSpec) -> dict[str, Any]:
@@ -212,7 +215,7 @@ def _train(
     return metrics, notes
 
 
-def _queue(spec: StageSpec, source: FreshTasks, model: Any, tokenizer: Any, scratch: Path) -> AbstractContextManager[Any]:
+def _queue(spec: StageSpec, source: FreshTasks, model: Any, tokenizer: Any, scratch: Path) -> BatchQueue | nullcontext[None]:
     """The queue of an asynchronous RL stage; a context of None for one that plays and learns in turn."""
     assert spec.rl is not None
     if not spec.rl.staleness:

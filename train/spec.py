@@ -207,6 +207,12 @@ class RLSettings(ModelSettings):
         description="URL of a reward service for `rollout_workers` (`python -P -m train.rl.trajectories.reward_service`); null: the stage "
         "starts one.",
     )
+    rollout_timeout_s: float = Field(
+        default=600.0,
+        gt=0,
+        description="With `rollout_workers`: a conversation that a worker has held for so many seconds is dropped and played again, as one "
+        "that is too stale.",
+    )
     rollouts: RolloutEngine = Field(
         default="auto",
         description="What plays the rollouts: hf, our engine in the training process; vllm, a server that gets the weights before each "

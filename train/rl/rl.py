@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import torch
 from datasets import Dataset
@@ -48,7 +48,8 @@ Watch = Callable[[Batch], None]
 
 
 class BatchQueue(Protocol):
-    """Batches that others play while this process learns: `train.rl.queue.RolloutQueue`, `train.rl.trajectories.trajectory_queue`.
+    """Batches that others play while this process learns: `train.rl.queue.RolloutQueue`, `train.rl.trajectories.trajectory_queue`. A
+    context manager that ends the others on exit.
 
     names: of the metrics of a batch. metrics: of the last one.
     """
@@ -59,6 +60,12 @@ class BatchQueue(Protocol):
     def begin(self, checkpoint: Path | None) -> None: ...
 
     def batch(self, step: int) -> Batch: ...
+
+    def save(self, checkpoint: Path) -> None: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
 
 
 FIGURES = ("step", "reward", "rollouts", "idle_share", "loss", "entropy", "learning_rate", "mean_ratio", "clipped_share", "sampled_kl")

@@ -42,7 +42,7 @@ class _Slot:
 
 
 class ContinuousBatch:
-    """The open conversations of one engine, which nobody else may use meanwhile.
+    """The open conversations of one engine; no other caller may use the engine meanwhile.
 
     Args:
         slots: most conversations that are open at once; fewer if their caches would not fit (`HFEngine.batch_rows`).

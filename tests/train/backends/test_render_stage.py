@@ -127,6 +127,7 @@ OURS_ALONE = {
     "vllm_memory_share",
     "rollout_workers",
     "reward_url",
+    "rollout_timeout_s",
     "credit_gamma",
     "rollback_mastered",
     "rollback_imitation",

@@ -13,9 +13,9 @@ What it does not do: judge (`train/rl/trajectories/reward_service.py`), restart,
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -36,7 +36,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SampledAnswer:
     """An answer. versions: of the weights that sampled each token."""
 
     answer: ChatAnswer
@@ -50,7 +50,7 @@ class Play:
     ticket: Ticket
     task: Task
     seed: int
-    parts: tuple[Part, ...] = ()
+    parts: tuple[SampledAnswer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Progress:
 
     ticket: Ticket
     kept: int
-    part: Part
+    part: SampledAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class Finished:
     idle_s: float
 
 
-def runs(versions: Sequence[int]) -> tuple[tuple[int, int], ...]:
+def run_lengths(versions: Sequence[int]) -> tuple[tuple[int, int], ...]:
     """Runs of equal numbers: (number, length)."""
     return tuple((version, len(list(equal))) for version, equal in groupby(versions))
 
@@ -134,13 +134,13 @@ class _Open:
     play: Play
     episode: Episode
     started: float
-    parts: list[Part] = field(default_factory=list)
+    parts: list[SampledAnswer] = field(default_factory=list)
     is_joined: bool = False
 
 
 class _Outbox:
-    """Sends messages in a thread of its own. The trainer may be sending to this worker and read only afterwards, so who receives here
-    must never wait for a message of its own to be taken."""
+    """Sends messages in a thread of its own. The trainer may be sending to this worker and read only afterwards, so the receiving thread
+    must never block on sending."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -158,9 +158,14 @@ class _Outbox:
         self._thread.join()
 
     def _run(self) -> None:
-        with suppress(OSError):  # the trainer has ended, which the worker learns when it receives
+        try:
             while (message := self._messages.get()) is not None:
                 self._connection.send(message)
+        except OSError:
+            pass  # the trainer has ended, which the worker learns when it receives
+        except BaseException as error:  # a message that cannot be sent is lost, so the trainer must see this process end
+            print(f"a rollout worker cannot send a message: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            os._exit(1)
 
 
 class _Worker:
@@ -179,7 +184,6 @@ class _Worker:
         engine = HFEngine(self._model, setup.tokenizer, policy_version=setup.spec.model_out.parent.name, batch_rows=slots)
         self._batch = ContinuousBatch(engine, slots)
         self._open: dict[str, _Open] = {}
-        self._tools = ThreadPoolExecutor(self._batch.slots, thread_name_prefix="tools")
         self._results: SimpleQueue[tuple[_Open, Callable[[], None]]] = SimpleQueue()
         self._woken, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
@@ -193,7 +197,7 @@ class _Worker:
             while self._receive():
                 self._take_results()
                 for answered in self._batch.step():
-                    self._on_answer(self._open[answered.key], Part(answered.answer, answered.versions))
+                    self._on_answer(self._open[answered.key], SampledAnswer(answered.answer, answered.versions))
 
     def _receive(self) -> bool:
         """Handles what the trainer has sent; waits for it, or for a tool, if nothing is to be computed. False: the worker retires."""
@@ -273,13 +277,14 @@ class _Worker:
             opened.episode.close()
             self._finish(opened)
 
-    def _on_answer(self, opened: _Open, part: Part) -> None:
+    def _on_answer(self, opened: _Open, part: SampledAnswer) -> None:
         """Runs the calls of an answer, or ends the conversation."""
         opened.parts.append(part)
         self._call_tools(opened, lambda: opened.episode.step(part.answer), lambda more: self._on_results(opened, more))
 
     def _call_tools(self, opened: _Open, call: Callable[[], Result], then: Callable[[Result | None], None]) -> None:
-        """Runs `call` in a thread, and `then` with its result in the main thread, unless the conversation is cancelled meanwhile."""
+        """Runs `call` in a thread of its own, because one that never returns must hold up no other, and `then` with its result in the main
+        thread, unless the conversation is cancelled meanwhile."""
 
         def run() -> None:
             result = None
@@ -291,7 +296,7 @@ class _Worker:
             with suppress(BlockingIOError):  # the pipe is full of wake-ups already
                 os.write(self._wake, b"\0")
 
-        self._tools.submit(run)
+        Thread(target=run, name="tools", daemon=True).start()
 
     def _take_results(self) -> None:
         with suppress(Empty):
@@ -329,7 +334,7 @@ class _Worker:
                 reward=episode.reward,
                 failure=episode.failure,
                 changes=episode.changes,
-                versions=runs(versions) or ((self._version, 0),),
+                versions=run_lengths(versions) or ((self._version, 0),),
                 seconds=time.monotonic() - opened.started,
                 idle_s=self._idle_s,
             )

@@ -19,12 +19,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from storage.errors import HeadraceError
-from storage.records import Task
+from storage.records import Outcome, Task
 from train.rl.rewards import hardly_differ
 from train.rl.rollout_batches import Row
 
 ATTEMPTS = 3
-"""Most attempts of one draw; after that many stale ones its group is given up."""
+"""Most attempts of one draw; if the last is dropped too, its group is given up."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -50,7 +50,8 @@ class Trajectory:
     row: what RL learns from.
     versions: runs of equal weights over the policy's tokens: (version, tokens).
     workers: of those that played a part of it, in order.
-    seconds: from its first token to its end, tools included.
+    seconds: of the worker that ended it, tools and waiting included.
+    failure: why it could not be rated; empty if it was.
     """
 
     ticket: Ticket
@@ -58,11 +59,17 @@ class Trajectory:
     versions: tuple[tuple[int, int], ...]
     workers: tuple[int, ...] = ()
     seconds: float = 0.0
+    failure: str = ""
 
     @property
     def oldest(self) -> int:
         """Version of its oldest token."""
         return min(version for version, _ in self.versions)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the infrastructure or the judge failed, so that it may be played again."""
+        return self.row.learned is None and self.row.outcome in (Outcome.INFRA_FAILURE, Outcome.JUDGE_FAILURE)
 
     @property
     def is_resumed(self) -> bool:
@@ -97,7 +104,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A trajectory that nobody learns from. again: the ticket to play instead; None if the group is given up."""
+    """A trajectory that no step learns from. again: the ticket to play instead; None if the group is given up."""
 
     ticket: Ticket
     again: Ticket | None
@@ -141,7 +148,7 @@ class QueueLedger:
         return group is not None and group.attempts[ticket.draw] == ticket.attempt and ticket.draw not in group.arrived
 
     def arrive(self, trajectory: Trajectory) -> bool:
-        """Adds a trajectory. False: nobody waits for this attempt (its group was given up, or it was dropped meanwhile)."""
+        """Adds a trajectory. False: the ledger does not expect this attempt (its group was given up, or it was dropped meanwhile)."""
         ticket = trajectory.ticket
         if not self.is_wanted(ticket):
             return False
@@ -179,7 +186,7 @@ class QueueLedger:
             return Dropped(ticket, None)
         return Dropped(ticket, Ticket(ticket.group, ticket.draw, group.attempts[ticket.draw]))
 
-    def ready(self) -> list[Group]:
+    def complete_groups(self) -> list[Group]:
         """Complete groups, in the order in which they should be learned from: the oldest tokens first, then the first complete."""
         complete = [group for group in self.groups.values() if group.is_complete]
         return sorted(complete, key=lambda group: (group.oldest, group.completed))
@@ -189,7 +196,7 @@ class QueueLedger:
 
         min_std: as `Loss.min_std`. resample_rounds: at most so many times `tasks_a_step` groups are left out a step.
         """
-        for group in self.ready() if resample_rounds else ():
+        for group in self.complete_groups() if resample_rounds else ():
             if len(self.left_out) >= resample_rounds * self._tasks_a_step:
                 return
             if hardly_differ([row.learned for row in group.rows()], min_std):
@@ -197,7 +204,7 @@ class QueueLedger:
 
     def next_step(self) -> list[int] | None:
         """Numbers of the groups to learn from next; None: too few are complete."""
-        ready = [group.number for group in self.ready()][: self._tasks_a_step]
+        ready = [group.number for group in self.complete_groups()][: self._tasks_a_step]
         return ready if len(ready) == self._tasks_a_step else None
 
     def take(self, numbers: Sequence[int], left_out: Sequence[int]) -> tuple[list[Group], list[Group]]:

@@ -25,12 +25,13 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
+from filters.code_hash import code_hash
 from storage.errors import HeadraceError, OutOfReach
 from storage.records import Outcome
 from train.child_process import THREADS
 
 READY = {"status": "ready"}
-"""What a service answers to GET."""
+"""What a service answers to GET, with the hash of its code."""
 BATCH = 32
 """Most conversations of a request."""
 PATIENCE_S = 120.0
@@ -42,11 +43,12 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S, _ANSWER_WITHIN_S = 0.1, 5.0, 60.0
 
 @dataclass(frozen=True)
 class Judged:
-    """A verdict of the service: outcome, the verifier's reward, and what RL learns from (None: nothing)."""
+    """A verdict of the service: outcome, the verifier's reward, what RL learns from (None: nothing), and why it could not judge."""
 
     outcome: Outcome
     reward: float | None
     learned: float | None
+    failure: str = ""
 
 
 @dataclass
@@ -59,14 +61,22 @@ class Bill:
     seconds: float = 0.0
 
 
+def health() -> dict[str, str]:
+    """What a service of this code answers to GET. code: hash of what a verdict depends on."""
+    return READY | {"code": code_hash("filters", "synth", "train")}
+
+
 def check_service(url: str, timeout_s: float | None = None) -> None:
-    """Raises OutOfReach unless a reward service answers at this URL."""
+    """Raises OutOfReach unless a reward service of this code answers at this URL."""
     try:
         with urllib.request.urlopen(url, timeout=timeout_s or _ANSWER_WITHIN_S) as response:
-            if json.loads(response.read()) == READY:
-                return
+            found = json.loads(response.read())
     except (OSError, HTTPException, ValueError) as error:
         raise OutOfReach(f"no reward service answers at {url} ({error}): start one, or set rl.reward_url to null") from None
+    if found == health():
+        return
+    if isinstance(found, dict) and READY.items() <= found.items():
+        raise OutOfReach(f"the reward service at {url} runs other code: start it from this version")
     raise OutOfReach(f"{url} answers, but it is no reward service of Headrace: correct rl.reward_url")
 
 
@@ -155,7 +165,7 @@ class RewardClient:
         request = urllib.request.Request(self._url or self._child_url(), body, {"Content-Type": "application/json"})
         with opener.open(request, timeout=_ANSWER_WITHIN_S) as response:
             content = json.loads(response.read())
-        verdicts = [Judged(Outcome(one["outcome"]), one["reward"], one["learned"]) for one in content["verdicts"]]
+        verdicts = [Judged(Outcome(one["outcome"]), one["reward"], one["learned"], one.get("failure", "")) for one in content["verdicts"]]
         if len(verdicts) != count:
             raise ValueError(f"it gave {len(verdicts)} verdicts on {count} conversations")
         seconds = float(content["seconds"])

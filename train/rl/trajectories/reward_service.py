@@ -33,7 +33,7 @@ from synth.worlds import WORLDS
 from synth.worlds.stored_worlds import register_stored
 from train.child_process import dying_with_parent
 from train.rl.rewards import AGGREGATES, SCORERS, score_rated
-from train.rl.trajectories.reward_client import READY
+from train.rl.trajectories.reward_client import health
 from train.spec import AggregateName, ScorerName
 
 
@@ -52,8 +52,8 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
     request: `conversations` (each with task, messages, changes, outcome and reward, the last two null unless they are known), `weights`
         (scorer -> weight) and `collapse`, as in `RLSettings`.
-    Returns `verdicts`, one for each, with outcome, reward and learned (what RL learns from; null: none), and `seconds` of computing. An
-    exception of the verifier is the outcome `judge_failure`, never the policy's.
+    Returns `verdicts`, one for each, with outcome, reward, learned (what RL learns from; null: none) and failure (why it could not be
+    judged), and `seconds` of computing. An exception of the verifier or a scorer is the outcome `judge_failure`, never the policy's.
 
     Raises:
         BadInput: this is no such request.
@@ -67,8 +67,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         given = [_read(one) for one in request["conversations"]]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadInput(f"this is no request for rewards ({type(error).__name__}: {' '.join(str(error).split())[:200]})") from None
-    judged = [_judge(conversation, changes) for conversation, changes in given]
-    verdicts = [{"outcome": one.outcome, "reward": one.reward, "learned": score_rated(one.task, one, weights, collapse)} for one in judged]
+    verdicts = [_verdict_on(conversation, changes, weights, collapse) for conversation, changes in given]
     return {"verdicts": verdicts, "seconds": time.thread_time() - started}
 
 
@@ -85,17 +84,28 @@ def _read(given: Mapping[str, Any]) -> tuple[Conversation, Mapping[str, Any]]:
     outcome, reward = given["outcome"], given["reward"]
     messages = tuple(Message.model_validate(message) for message in given["messages"])
     task = Task.model_validate(given["task"])
+    if task.world not in WORLDS:
+        raise ValueError(f"world {task.world} is unknown here: start the service with --store of this stage")
     changes = dict(given["changes"] or {})
     return Conversation(task, messages, None if outcome is None else Outcome(outcome), None if reward is None else float(reward)), changes
+
+
+def _verdict_on(
+    given: Conversation, changes: Mapping[str, Any], weights: Mapping[ScorerName, float], collapse: AggregateName
+) -> dict[str, Any]:
+    """The verdict on one conversation; an error concerns this one alone."""
+    try:
+        one = _judge(given, changes)
+        return {"outcome": one.outcome, "reward": one.reward, "learned": score_rated(one.task, one, weights, collapse), "failure": ""}
+    except Exception as error:  # no exception of a verifier or a scorer counts as the policy's failure
+        failure = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        return {"outcome": Outcome.JUDGE_FAILURE, "reward": None, "learned": None, "failure": failure}
 
 
 def _judge(one: Conversation, changes: Mapping[str, Any]) -> Conversation:
     if one.outcome is not None:
         return one
-    try:
-        verdict = sound_verdict(judge(WORLDS[one.task.world], one.task, one.messages, changes))
-    except Exception:  # no exception of a verifier counts as the policy's failure
-        return Conversation(one.task, one.messages, Outcome.JUDGE_FAILURE, None)
+    verdict = sound_verdict(judge(WORLDS[one.task.world], one.task, one.messages, changes))
     outcome = Outcome.SUCCESS if verdict.success else Outcome.POLICY_FAILURE
     return Conversation(one.task, one.messages, outcome, verdict.reward)
 
@@ -123,7 +133,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Health."""
-        self._send(200, READY)
+        self._send(200, health())
 
     def log_message(self, format: str, *arguments: Any) -> None:
         """Nothing: the client counts."""

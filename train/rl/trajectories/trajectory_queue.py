@@ -1,9 +1,9 @@
 """Asynchronous RL by single trajectories: any number of workers play while the trainer learns from what is complete.
 
-One idea: the trainer takes the groups that are complete first, within the bound of staleness; nobody waits for the slowest conversation.
-A thread brings together the parts: workers play (`worker_pool.py`), the reward service judges (`reward_client.py`), the ledger decides
-what is open, taken and dropped (`queue_ledger.py`), the journal keeps it (`queue_journal.py`). Which groups a step takes depends on the
-speed of workers and tools; a stage that finds a journal repeats it, to the same weights.
+One idea: the trainer takes the groups that are complete first, within the bound of staleness; no step waits for the slowest conversation,
+except the last. A thread brings together the parts: workers play (`worker_pool.py`), the reward service judges (`reward_client.py`), the
+ledger decides what is open, taken and dropped (`queue_ledger.py`), the journal keeps it (`queue_journal.py`). Which groups a step takes
+depends on the speed of workers and tools; a stage that finds a journal repeats it, to the same weights.
 
     trainer       step 0        step 1        step 2            a conversation that is open when new weights come goes on with them; its
     weights    v0            v1            v2            v3     tokens keep the log-probabilities of the weights that sampled them
@@ -17,12 +17,13 @@ Sources: RollArt, arXiv 2512.22560; AReaL, arXiv 2505.24298 (interruptible rollo
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,19 +40,22 @@ from train.rl.rollout_batches import Batch, Row
 from train.rl.rollout_worker import PlayerSetup, weights_file
 from train.rl.task_sampler import FreshTasks
 from train.rl.trajectories.conversation_worker import Play
-from train.rl.trajectories.queue_journal import JOURNAL, DroppedRecord, OpenedRecord, QueueJournal, StepRecord
-from train.rl.trajectories.queue_ledger import Dropped, Group, QueueLedger, Ticket, Trajectory
+from train.rl.trajectories.queue_journal import JOURNAL, DroppedRecord, OpenedRecord, QueueJournal, Reason, StepRecord
+from train.rl.trajectories.queue_ledger import ATTEMPTS, Dropped, Group, QueueLedger, Ticket, Trajectory
 from train.rl.trajectories.reward_client import Judged, RewardClient
 from train.rl.trajectories.worker_pool import Ended, WorkerPool
 from train.spec import CHECKPOINTS, StageSpec
 
 METRICS = (*QUEUE_METRICS, "resumed", "workers", "reward_retries", "reward_billed_s")
-"""Metrics of a step. staleness: mean of the versions between a trajectory's oldest token and the trained policy. stale_share, dropped,
-wait_for_rollouts_s: as `train.rl.queue.METRICS`. wait_for_updates_s: seconds that a worker had nothing to compute, mean of the workers.
-resumed: trajectories of the batch that were sampled by several versions or workers. workers: that run. reward_retries, reward_billed_s:
-requests that were sent again to the reward service, and seconds that it computed, since the step before."""
+"""Metrics of a step. staleness: mean of the versions between a trajectory's oldest token and the trained policy. stale_share,
+wait_for_rollouts_s: as `train.rl.queue.METRICS`. dropped: trajectories that were too stale, failed, or were open for too long.
+wait_for_updates_s: seconds that a worker had nothing to compute, mean of the workers. resumed: trajectories of the batch that were sampled
+by several versions or workers. workers: that run. reward_retries, reward_billed_s: requests that were sent again to the reward service,
+and seconds that it computed, since the step before."""
 WORKERS_FILE = "rollout_workers"
 _LOOK_S = 0.2
+_TELL_S = 60.0
+"""Seconds of waiting for a step after which the stage says what it waits for, and says it again."""
 
 
 class TrajectoryQueue:
@@ -84,10 +88,13 @@ class TrajectoryQueue:
         )
         self._repeated: dict[int, tuple[StepRecord, list[Group], list[Group]]] = {}
         self._judged: dict[str, Ended] = {}
+        loss, rounds = LOSSES[settings.loss], settings.resample_rounds
+        self._set_aside = partial(self._ledger.set_aside, loss.min_std, loss.resample_rounds if rounds is None else rounds)
         self._backlog: deque[tuple[int, Task, str]] = deque()
         self._blocks = self._dropped = 0
         self._billed = (0, 0.0)
         self._failure: BaseException | None = None
+        self._told = ""
         self._is_closing = False
         self._thread = threading.Thread(target=self._run, name="rollouts", daemon=True)
         self.metrics: Mapping[str, float] = {}
@@ -130,11 +137,14 @@ class TrajectoryQueue:
         started = time.monotonic()
         with self._changed:
             self._drop_stale()
-        taken = None
+        taken, told = None, started
         while taken is None:
             self._resize()
             self._draw_tasks()
             taken = self._take(step, started)
+            if taken is None and time.monotonic() - told >= _TELL_S:
+                told = time.monotonic()
+                print(self._waited_for(step), file=sys.stderr, flush=True)
         return self._batch(step, *taken)
 
     def save(self, checkpoint: Path) -> None:
@@ -156,11 +166,19 @@ class TrajectoryQueue:
 
     def _resize(self) -> None:
         """Follows the file `rollout_workers`, if there is one."""
-        with suppress(OSError, ValueError):
-            wanted = int((self._folder / WORKERS_FILE).read_text())
-            with self._changed:
-                if 1 <= wanted != self.pool.size:
-                    self.pool.resize(wanted)
+        try:
+            content = (self._folder / WORKERS_FILE).read_text(errors="replace").strip()
+        except OSError:
+            return
+        most = self._settings.tasks_a_step * self._settings.draws * (self._settings.staleness + 1)
+        if not content.isdecimal() or not 1 <= int(content) <= most:
+            if content != self._told:
+                print(f"{WORKERS_FILE} must hold a number from 1 to {most}, and holds '{content[:20]}'", file=sys.stderr, flush=True)
+            self._told = content
+            return
+        with self._changed:
+            if int(content) != self.pool.size:
+                self.pool.resize(int(content))
 
     def _draw_tasks(self) -> None:
         """Draws tasks for a step more than there is room for now."""
@@ -173,17 +191,29 @@ class TrajectoryQueue:
     def _take(self, step: int, started: float) -> tuple[list[Group], list[Group]] | None:
         """The groups of a step, and those that it leaves out; None: too few are complete, after a moment for one to become so."""
         with self._changed:
+            self._set_aside()
             self._open_groups()
             if (numbers := self._ledger.next_step()) is None:
                 self._check()
                 self._changed.wait(_LOOK_S)
                 return None
-            left_out = sorted(self._ledger.left_out)
-            self.metrics = self._measure(step, [self._ledger.groups[number] for number in numbers], time.monotonic() - started)
+            groups, left_out = [self._ledger.groups[number] for number in numbers], sorted(self._ledger.left_out)
+            self._check_rated(step, groups)
+            self.metrics = self._measure(step, groups, time.monotonic() - started)
             self._journal.add(StepRecord(step, tuple(numbers), tuple(left_out), self.metrics))
             taken = self._ledger.take(numbers, left_out)
             self._open_groups()
         return taken
+
+    def _waited_for(self, step: int) -> str:
+        """What the step waits for: the world of the conversation that has been open for the longest."""
+        with self._changed:
+            held = self.pool.held()
+        if not held:
+            return f"step {step} waits for rollout workers or verdicts: no conversation is open at a worker"
+        world, _ = max(held, key=lambda one: one[1])
+        seconds = [open_s for name, open_s in held if name == world]
+        return f"step {step} waits for {len(seconds)} conversations of world {world}, open for {max(seconds):.0f} s"
 
     def _measure(self, step: int, groups: Sequence[Group], waited_s: float) -> dict[str, float]:
         """`METRICS` of the step that takes these groups."""
@@ -207,14 +237,26 @@ class TrajectoryQueue:
 
     def _batch(self, step: int, groups: Sequence[Group], left_out: Sequence[Group]) -> Batch:
         rows = [row for group in groups for row in group.rows()]
-        if all(row.reward is None for row in rows):
-            raise HeadraceError(f"no rollout of step {step} could be rated, because the infrastructure failed")
         if self._settings.reward == "shuffled":
             learned = shuffle_rewards([row.learned for row in rows], f"{self._spec.seed}/{step}")
             rows = [replace(row, learned=number) for row, number in zip(rows, learned, strict=True)]
         parents = {group.task.id: group.parent for group in (*groups, *left_out)}
         oldest = min(group.oldest for group in groups)
         return Batch(step, oldest, tuple(rows), tuple(row for group in left_out for row in group.rows()), parents)
+
+    def _check_rated(self, step: int, groups: Sequence[Group]) -> None:
+        """Gives the groups up if none of their trajectories could be rated, so that the same command goes on with other tasks."""
+        every = [trajectory for group in groups for trajectory in group.arrived.values()]
+        if any(trajectory.row.reward is not None for trajectory in every):
+            return
+        for trajectory in every:
+            if trajectory.ticket.group in self._ledger.groups:
+                self._count_dropped(self._ledger.drop(trajectory.ticket), "failed", trajectory.failure)
+        failure = next((trajectory.failure for trajectory in every if trajectory.failure), "the cause is unknown")
+        raise HeadraceError(
+            f"no rollout of step {step} could be rated: the infrastructure failed ({failure}).\n"
+            "Once that is mended, the same command goes on from the journal with other tasks"
+        )
 
     def _check(self) -> None:
         if self._failure is not None:
@@ -238,12 +280,20 @@ class TrajectoryQueue:
 
     def _drop_stale(self) -> None:
         """Drops what is too old, journals it, and plays it again."""
-        for dropped in self._ledger.drop_stale(self.pool.started()):
-            self._count_dropped(dropped)
+        for dropped in self._ledger.drop_stale(self.pool.first_versions()):
+            self._count_dropped(dropped, "stale")
 
-    def _count_dropped(self, dropped: Dropped) -> None:
+    def _drop_slow(self) -> None:
+        """Drops what a worker has held for too long, as a call of a tool that never returns, and plays it again."""
+        if slow := self.pool.held_for(self._settings.rollout_timeout_s):
+            for ticket in slow:
+                if self._ledger.is_wanted(ticket):
+                    self._count_dropped(self._ledger.drop(ticket), "slow")
+            self._open_groups()
+
+    def _count_dropped(self, dropped: Dropped, reason: Reason, failure: str = "") -> None:
         self._dropped += 1
-        self._journal.add(DroppedRecord(dropped.ticket, self._ledger.step))
+        self._journal.add(DroppedRecord(dropped.ticket, self._ledger.step, reason, failure))
         self.pool.cancel(dropped.ticket)
         if dropped.again is not None:
             self._submit([dropped.again])
@@ -258,7 +308,8 @@ class TrajectoryQueue:
             return
         finished = ended.finished
         if finished is None or finished.outcome in (Outcome.INFRA_FAILURE, Outcome.JUDGE_FAILURE):
-            self._arrive(ended, Judged(finished.outcome if finished and finished.outcome else Outcome.INFRA_FAILURE, None, None))
+            outcome = finished.outcome if finished and finished.outcome else Outcome.INFRA_FAILURE
+            self._arrive(ended, Judged(outcome, None, None, finished.failure if finished else ended.failure))
             return
         self._judged[str(ended.ticket)] = ended
         conversation = {
@@ -277,13 +328,14 @@ class TrajectoryQueue:
         trace = finished.trace if finished else Trace()
         row = Row(task.id, judged.outcome, judged.reward, judged.learned, trace, finished.erred if finished else ())
         versions = finished.versions if finished else ((self._ledger.step, 0),)
-        trajectory = Trajectory(ended.ticket, row, versions, ended.workers, finished.seconds if finished else 0.0)
-        self._journal.add(trajectory)
-        self._ledger.arrive(trajectory)
+        trajectory = Trajectory(ended.ticket, row, versions, ended.workers, finished.seconds if finished else 0.0, judged.failure)
+        if trajectory.is_lost and ended.ticket.attempt + 1 < ATTEMPTS:
+            self._count_dropped(self._ledger.drop(ended.ticket), "failed", judged.failure)
+        else:
+            self._journal.add(trajectory)
+            self._ledger.arrive(trajectory)
         self._drop_stale()
-        loss = LOSSES[self._settings.loss]
-        rounds = loss.resample_rounds if self._settings.resample_rounds is None else self._settings.resample_rounds
-        self._ledger.set_aside(loss.min_std, rounds)
+        self._set_aside()
         self._open_groups()
         self._changed.notify_all()
 
@@ -300,6 +352,7 @@ class TrajectoryQueue:
                 with self._changed:
                     for ended in [] if self._is_closing else self.pool.receive(connections):
                         self._on_ended(ended)
+                    self._drop_slow()
                     self.pool.dispatch()
         except BaseException as error:  # told by the trainer's thread
             with self._changed:

@@ -21,12 +21,23 @@ from typing import Any
 
 from train.child_process import start_worker
 from train.rl.rollout_worker import PlayerFailed, PlayerSetup
-from train.rl.trajectories.conversation_worker import Broken, Cancel, Finished, Part, Play, Progress, Ready, Retire, UseWeights, work
+from train.rl.trajectories.conversation_worker import (
+    Broken,
+    Cancel,
+    Finished,
+    Play,
+    Progress,
+    Ready,
+    Retire,
+    SampledAnswer,
+    UseWeights,
+    work,
+)
 from train.rl.trajectories.queue_ledger import Ticket
 from train.rl.trajectories.world_routing import Load, WorldDurations, choose_worker
 
 MOST_DEATHS = 6
-"""Workers that may die one after the other without a finished conversation between them."""
+"""Workers that may die one after the other without a new answer between them."""
 MOST_MOVES = 3
 """Workers that may die with one ticket; then it counts as a failure of the infrastructure."""
 SUSPECT = 2
@@ -35,14 +46,18 @@ SUSPECT = 2
 
 @dataclass(slots=True)
 class _Open:
-    """A ticket that is played or waits for a worker. since: version of the weights when it was first sent to one; -1 before.
-    workers: that had it. deaths: of workers that held it."""
+    """A ticket that is played or waits for a worker.
+
+    since: version of its first token, or of the weights when it was first sent to a worker; -1 before.
+    workers: that had it. deaths: of workers that held it. sent: when the last worker got it, by the monotonic clock.
+    """
 
     play: Play
-    parts: list[Part] = field(default_factory=list)
+    parts: list[SampledAnswer] = field(default_factory=list)
     workers: list[int] = field(default_factory=list)
     since: int = -1
     deaths: int = 0
+    sent: float = 0.0
 
 
 @dataclass(slots=True)
@@ -58,11 +73,13 @@ class _Handle:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A finished conversation, or one that its workers died with (`finished` is None). workers: that played it, in order."""
+    """A finished conversation, or one that its workers died with (`finished` is None; `failure` says it). workers: that played it, in
+    order."""
 
     ticket: Ticket
     finished: Finished | None
     workers: tuple[int, ...]
+    failure: str = ""
 
 
 class WorkerPool:
@@ -81,6 +98,7 @@ class WorkerPool:
         self._durations = WorldDurations()
         self._started = self._deaths = 0
         self._version = -1
+        self._error = ""
         self.idle_s = 0.0
         """Seconds that workers had nothing to compute, summed over workers, since it was last set to 0."""
         self.resize(count)
@@ -106,9 +124,21 @@ class WorkerPool:
             self._open[play.ticket] = _Open(play)
         self._waiting.append([play.ticket for play in plays])
 
-    def started(self) -> Iterator[tuple[Ticket, int]]:
+    def first_versions(self) -> Iterator[tuple[Ticket, int]]:
         """Open tickets that a worker has or had, with the version of their first token, or an earlier one."""
         return ((ticket, one.since) for ticket, one in self._open.items() if one.since >= 0)
+
+    def held(self) -> list[tuple[str, float]]:
+        """World of each conversation that a worker holds, and seconds since the worker got it."""
+        now = time.monotonic()
+        each = [self._open[ticket] for handle in self._workers.values() for ticket in handle.tickets]
+        return [(one.play.task.world, now - one.sent) for one in each]
+
+    def held_for(self, seconds: float) -> list[Ticket]:
+        """Tickets that their worker has held for so long, or longer."""
+        now = time.monotonic()
+        tickets = [ticket for handle in self._workers.values() for ticket in handle.tickets]
+        return sorted(ticket for ticket in tickets if now - self._open[ticket].sent >= seconds)
 
     def tickets_of(self, group: int) -> list[Ticket]:
         """Open tickets of a group."""
@@ -133,15 +163,16 @@ class WorkerPool:
 
     def dispatch(self) -> None:
         """Sends waiting groups to workers with room; a group that no worker can take now does not hold up the ones behind it. While
-        suspects wait, workers run empty for them."""
+        suspects wait, one worker gets no other conversation, until it is empty."""
         if self._version < 0:
             return
         heavy = self._durations.heavy()
         still: deque[list[Ticket]] = deque()
         has_suspects = any(self._is_suspect(ticket) for tickets in self._waiting for ticket in tickets)
+        reserved = self._emptiest() if has_suspects else None
         while self._waiting:
             tickets = [ticket for ticket in self._waiting.popleft() if ticket in self._open]
-            if tickets and (has_suspects != self._is_suspect(tickets[0]) or not self._send(tickets, heavy)):
+            if tickets and not self._send(tickets, heavy, reserved):
                 still.append(tickets)
         self._waiting = still
 
@@ -156,7 +187,7 @@ class WorkerPool:
         """Handles the messages; the conversations that have ended. Replaces workers that died.
 
         Raises:
-            PlayerFailed: one worker after the other has died.
+            PlayerFailed: one worker after the other has died; with the last error that one told.
         """
         ended: list[Ended] = []
         for handle in [one for one in self._workers.values() if one.connection in connections]:
@@ -167,10 +198,7 @@ class WorkerPool:
                 ended += self._release(handle, has_died=True)
                 self._deaths += 1
                 if self._deaths > MOST_DEATHS:
-                    raise PlayerFailed(
-                        f"{self._deaths} rollout workers died one after the other without a word: killed, or out of memory; fewer of them "
-                        "need less (rl.rollout_workers)"
-                    ) from None
+                    raise PlayerFailed(f"{self._deaths} rollout workers died one after the other: {self._why_they_died()}") from None
         self.resize(self._count)
         return ended
 
@@ -194,6 +222,13 @@ class WorkerPool:
             handle.connection.close()
         self._workers.clear()
 
+    def _why_they_died(self) -> str:
+        if self._error and "memory" not in self._error:
+            return self._error
+        return (
+            f"{self._error or 'killed, or out of memory'};\nfewer workers (rl.rollout_workers), or fewer tasks (rl.tasks_a_step), need less"
+        )
+
     def _start(self) -> None:
         context = get_context("spawn")
         ours, theirs = context.Pipe()
@@ -211,18 +246,26 @@ class WorkerPool:
                 if self._version >= 0:
                     handle.connection.send(UseWeights(self._version))
             case Broken(error):
-                raise PlayerFailed(f"a rollout worker failed: {error}")
+                self._error = error  # it ends, and counts as one that died
             case Progress(ticket, kept, part) if ticket in handle.tickets:
-                one = self._open[ticket]
-                one.parts[kept:] = [part]
+                self._add_part(self._open[ticket], kept, part, handle.number)
             case Finished() if message.ticket in handle.tickets:
                 handle.tickets.discard(message.ticket)
                 one = self._open.pop(message.ticket)
                 self.idle_s += message.idle_s
-                self._deaths = 0
+                self._deaths, self._error = 0, ""
                 self._durations.add(one.play.task.world, message.seconds)
                 return [Ended(message.ticket, message, tuple(one.workers))]
         return []
+
+    def _add_part(self, one: _Open, kept: int, part: SampledAnswer, worker: int) -> None:
+        """Adds an answer; the first of a conversation that began again replaces what other workers played."""
+        if kept >= len(one.parts):
+            self._deaths, self._error = 0, ""
+        if kept == 0:
+            one.workers[:] = [worker]
+            one.since = min(part.versions, default=one.since)
+        one.parts[kept:] = [part]
 
     def _release(self, handle: _Handle, *, has_died: bool) -> list[Ended]:
         """Forgets a worker and queues its tickets again; those that too many workers died with have ended."""
@@ -238,8 +281,12 @@ class WorkerPool:
             one.deaths += has_died
             if one.deaths > MOST_MOVES:
                 del self._open[ticket]
-                ended.append(Ended(ticket, None, tuple(one.workers)))
+                why = f"{one.deaths} workers died with it" + f", the last told error: {self._error}" * bool(self._error)
+                ended.append(Ended(ticket, None, tuple(one.workers), why))
             else:
+                if not one.parts:  # no token of it is kept
+                    one.workers.clear()
+                    one.since = -1
                 self._waiting.appendleft([ticket])
         return ended
 
@@ -247,7 +294,13 @@ class WorkerPool:
         """Whether it may be what its workers died of."""
         return ticket in self._open and self._open[ticket].deaths >= SUSPECT
 
-    def _send(self, tickets: list[Ticket], heavy: frozenset[str]) -> bool:
+    def _emptiest(self) -> _Handle | None:
+        """The worker that plays a suspect, or else the one that will be free for one first."""
+        ready = [handle for handle in self._workers.values() if handle.slots]
+        return min(ready, key=lambda one: (not any(map(self._is_suspect, one.tickets)), len(one.tickets), one.number), default=None)
+
+    def _send(self, tickets: list[Ticket], heavy: frozenset[str], reserved: _Handle | None) -> bool:
+        is_suspect = self._is_suspect(tickets[0])
         loads = [
             Load(
                 handle.number,
@@ -255,9 +308,9 @@ class WorkerPool:
                 Counter(self._open[ticket].play.task.world for ticket in handle.tickets),
             )
             for handle in self._workers.values()
-            if handle.slots
+            if handle.slots and (is_suspect or handle is not reserved)
         ]
-        needed = self._conversations if self._is_suspect(tickets[0]) else len(tickets)  # a suspect needs a whole worker
+        needed = self._conversations if is_suspect else len(tickets)  # a suspect needs a whole worker
         load = choose_worker(self._open[tickets[0]].play.task.world, needed, loads, heavy)
         if load is None:
             return False
@@ -267,6 +320,7 @@ class WorkerPool:
             one = self._open[ticket]
             one.since = self._version if one.since < 0 else one.since
             one.workers.append(load.worker)
+            one.sent = time.monotonic()
             handle.tickets.add(ticket)
             with suppress(OSError):  # it has died; its tickets go on elsewhere
                 handle.connection.send(replace(one.play, parts=tuple(one.parts)))

@@ -201,7 +201,7 @@ def test_groups_with_the_oldest_tokens_are_learned_from_first():
     for tickets, versions in ((third, (1,)), (second, (1,)), (first, (0, 1))):
         for ticket in tickets:
             ledger.arrive(trajectory(ticket, *versions))
-    assert [group.number for group in ledger.ready()] == [0, 2, 1]
+    assert [group.number for group in ledger.complete_groups()] == [0, 2, 1]
 
 
 def test_an_attempt_that_was_dropped_is_not_taken_in_and_after_the_last_the_group_is_given_up():
