@@ -151,15 +151,15 @@ class RLSettings(ModelSettings):
     )
     credit: CreditName = Field(
         default="uniform",
-        description="Tokens learned from: uniform, all of the policy's; errors_unrewarded, not the turns that erred in good rollouts; "
-        "chunk_return, all, the earlier turns less.",
+        description="Tokens learned from: uniform: all of the policy's; errors_unrewarded: not the turns that erred in good rollouts; "
+        "chunk_return: all tokens; a turn weighs credit_gamma to the number of turns after it.",
     )
     credit_gamma: float = Field(
-        default=0.95, gt=0, le=1, description="What a turn weighs of the one after it, with the credit chunk_return."
+        default=0.95, gt=0, le=1, description="Discount of a turn for each turn that follows it, with the credit chunk_return."
     )
     ratio: RatioName | None = Field(
         default=None,
-        description="Ratio to the policy that sampled: of each token, or the mean over a chunk (what the policy writes between two tool "
+        description="Ratio to the policy that sampled: of each token, or the geometric mean over a chunk (what the policy writes between two tool "
         "results) or over the sequence; unweighted is always 1; null: as the loss has it.",
     )
     clip_low: float | None = Field(default=None, gt=0, description="The ratio is clipped at 1 minus this; null: as the loss has it.")
@@ -188,19 +188,20 @@ class RLSettings(ModelSettings):
     rollback_imitation: float = Field(
         default=0.1,
         ge=0,
-        description="With rollback: weight of the expert's negative log-likelihood, up to the turn where the policy loses most; 0: none.",
+        description="With rollback: weight of the expert's mean negative log-likelihood up to and with the crucial turn (success from "
+        "before it is significantly lower than from after it); 0: none.",
     )
     staleness: int = Field(
         default=0,
         ge=0,
-        description="0: plays and learns in turn. From 1 on: a second process plays meanwhile, with the policy of exactly this many "
-        "batches ago.",
+        description="0: plays and learns in turn. From 1 on, other processes play meanwhile: with the policy of exactly this many batches "
+        "ago, or with `rollout_workers` of at most this many.",
     )
     rollout_workers: int | None = Field(
         default=None,
         ge=1,
         description="null: one process plays whole batches, exactly `staleness` batches behind. A number: so many processes play single "
-        "conversations, each by the newest weights; one with a token older than `staleness` batches is dropped.",
+        "conversations by the newest weights; a conversation with a token older than `staleness` batches is dropped and played again.",
     )
     reward_url: str | None = Field(
         default=None,
@@ -257,6 +258,8 @@ class RLSettings(ModelSettings):
             raise ValueError("rollouts by vllm are of the newest weights: set staleness to 0, or rollouts to hf")
         if self.start == "rollback" and self.staleness:
             raise ValueError("start rollback moves by the newest rollouts: set staleness to 0, or start to task")
+        if self.start == "rollback" and self.follow_tags:
+            raise ValueError("follow_tags follows rollouts that start at the request: set follow_tags to false, or start to task")
         return self
 
 

@@ -28,6 +28,7 @@ from train.spec import RLSettings, StageSpec, TinyConfig
         ({"credit_gamma": 0}, ["credit_gamma", "greater than 0"]),
         ({"start": "rollback", "staleness": 1}, ["start rollback", "set staleness to 0, or start to task"]),
         ({"tasks_a_step": 6, "draws": 4, "micro_batch_size": 5}, ["micro_batch_size 5 does not divide tasks_a_step x draws = 24"]),
+        ({"start": "rollback", "follow_tags": True}, ["set follow_tags to false, or start to task"]),
         ({"rollout_workers": 0, "staleness": 1}, ["rollout_workers", "greater than or equal to 1"]),
         ({"rollout_workers": 2}, ["rollout_workers play while the trainer learns: set staleness to 1 or more"]),
         ({"rollout_workers": 2, "staleness": 1, "draws": 4, "first_draws": 2}, ["set first_draws to null, or rollout_workers to null"]),

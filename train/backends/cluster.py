@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from storage.errors import BadInput
 from storage.outside.known_secrets import holds_secret, is_secret_name
 from train.backends.schedulers.scheduler_settings import KubernetesSettings, SlurmSettings
 from train.child_process import OFFLINE, THREADS
@@ -128,6 +129,15 @@ def resources_of(cluster: ClusterConfig, spec: StageSpec) -> ClusterConfig:
         if spec.rl is None
         else cluster.model_copy(update={"nodes": 1, "gpus_per_node": min(1, cluster.gpus_per_node), "sharding": "none"})
     )
+
+
+def check_journal(cluster: ClusterConfig, spec: StageSpec) -> None:
+    """Raises BadInput if the stage keeps a journal that would not be sent to `checkpoints`: a stage started again would play all anew."""
+    if cluster.checkpoints is not None and spec.rl is not None and spec.rl.rollout_workers is not None:
+        raise BadInput(
+            f"stage {spec.name}: rollout_workers keep a journal beside the model folder: share the store's folder (no "
+            "train.cluster.checkpoints), or set rollout_workers to null"
+        )
 
 
 def job(cluster: ClusterConfig, submission_id: str, stage: str, spec: str, *, folder: str | None = None) -> dict[str, Any]:

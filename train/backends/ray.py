@@ -21,7 +21,7 @@ from storage.errors import HeadraceError
 from storage.files import replace_atomically
 from train.backends import job_backend
 from train.backends.base import RESULT, Need
-from train.backends.cluster import ClusterConfig, job, resources_of
+from train.backends.cluster import ClusterConfig, check_journal, job, resources_of
 from train.backends.job_backend import NEWEST, OLDEST, JobBackend, JobFiles, RayJob, check_ray
 from train.backends.remote_sync import RemoteStore, inside
 from train.spec import StageSpec
@@ -50,7 +50,12 @@ class RayBackend(JobBackend):
 
     def needs(self, spec: StageSpec) -> Sequence[Need]:
         requirement = f"a Ray cluster (version {OLDEST} up to {NEWEST}) whose dashboard answers"
-        needs = [Need("cluster", requirement, lambda patience_s: check(self.cluster, patience_s=patience_s))]
+
+        def answers(patience_s: float | None) -> None:
+            check_journal(self.cluster, spec)
+            check(self.cluster, patience_s=patience_s)
+
+        needs = [Need("cluster", requirement, answers)]
         resources = resources_of(self.cluster, spec)
         if resources.gpus_per_node:
             needs.append(Need("GPUs", f"{resources.nodes} x {resources.gpus_per_node} GPUs, free when a stage of {spec.algorithm} starts"))
@@ -75,7 +80,12 @@ class RayBackend(JobBackend):
 
 
 def describe_job(spec: StageSpec, folder: Path, cluster: ClusterConfig, *, attempt: int = 1) -> tuple[str, dict[str, Any]]:
-    """The spec file's text and the body of the job."""
+    """The spec file's text and the body of the job.
+
+    Raises:
+        BadInput: as `check_journal`.
+    """
+    check_journal(cluster, spec)
     root, url = spec.store, cluster.checkpoints
     if url is not None:
         moved = {name: inside(root, getattr(spec, name)) for name in ("store", "model_in", "model_out")}

@@ -8,9 +8,8 @@ One idea: a loss is data. With the credit weights w and the advantages A, every 
                                                                           e_t = exp(log pi_t - [log pi_t]): 1, with log pi_t's gradient
 
 Losses differ in the scale of A, in the ratio s_t of the policy to the sampling policy, in the surrogate and its bounds, and in the average.
-m_t = 0 where the trainer finds what was sampled likelier than the engine that sampled it did, by a ratio above `max_mismatch`, else 1.
-That takes two computations of one policy: for a batch of an earlier policy the trainer has no log-probabilities but the engine's, and
-m_t = 1.
+m_t = 0 if the trainer gives the sampled token, chunk or row (as `ratio` says) a probability more than `max_mismatch` times that of the
+engine that sampled it; else 1. The trainer compares only for a batch of the current policy; for a batch of an earlier policy m_t = 1.
 The denominators are those of the whole step, so that rows may be left out, and a step split into parts, with the same gradient.
 
 What it does not do: choose and weigh tokens (`train/rl/credit.py`), or score trajectories (`train/rl/rewards.py`).
@@ -102,7 +101,7 @@ class Whole:
 
 @dataclass(frozen=True)
 class TokenLosses:
-    """Per token, [B, T]: loss, ratio s_t, and whether the clip, or the mismatch, sets its gradient to 0. kl: to the reference policy, if
+    """Per token, [B, T]: loss, ratio s_t, and whether the clip or the mismatch sets its gradient to 0. kl: to the reference policy, if
     beta > 0."""
 
     losses: torch.Tensor

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from benchmarks.cluster.queue_sections import queue_speed
-from benchmarks.cluster.queue_sections.slow_worlds import CALL_S, FAULTS, STRAGGLER
+from benchmarks.cluster.queue_sections.slow_calls import CALL_S, FAULTS, STRAGGLER
 from benchmarks.harness import ROOT, Deadline, Figures
 from train.rl.trajectories.queue_journal import JOURNAL, DroppedRecord, OpenedRecord, Record, StepRecord, read_journal
 from train.rl.trajectories.queue_ledger import QueueLedger, Trajectory

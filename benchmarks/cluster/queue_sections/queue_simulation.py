@@ -70,7 +70,7 @@ class Costs:
 
 
 @dataclass(frozen=True)
-class Setting:
+class QueueShape:
     """What is simulated. call_s: wall seconds of a call, by world."""
 
     cores: float
@@ -151,21 +151,32 @@ class _Talk:
     waits: bool = False
     versions: list[int] = field(default_factory=list)
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether a token of it is sampled."""
+        return bool(self.versions)
+
+
+def tokens_to_read(talks: Sequence[_Talk]) -> int:
+    """Of one round. The engine reads equal contexts of a round once: the prompt of a group's conversations that begin together."""
+    prompts = {talk.ticket.group: talk.unread for talk in talks if not talk.has_begun}
+    return sum(prompts.values()) + sum(talk.unread for talk in talks if talk.has_begun)
+
 
 class _Simulation:
-    def __init__(self, setting: Setting, costs: Costs, shapes: Sequence[Shape], seed: int) -> None:
-        self.setting, self.costs, self.machine = setting, costs, Machine(setting.cores)
-        self.ledger = QueueLedger(tasks_a_step=setting.tasks_a_step, draws=setting.draws, bound=setting.bound, max_steps=setting.steps)
+    def __init__(self, queue: QueueShape, costs: Costs, shapes: Sequence[Shape], seed: int) -> None:
+        self.queue, self.costs, self.machine = queue, costs, Machine(queue.cores)
+        self.ledger = QueueLedger(tasks_a_step=queue.tasks_a_step, draws=queue.draws, bound=queue.bound, max_steps=queue.steps)
         self.durations, self.version, self.is_over = WorldDurations(), -1, False
         self._rng, self._shapes = random.Random(seed), shapes
         self._by_world: dict[str, list[Shape]] = {}
         for shape in shapes:
             self._by_world.setdefault(shape.world, []).append(shape)
-        conversations = setting.tasks_a_step * setting.draws * (setting.bound + 1)
-        self._slots = -(-3 * conversations // (2 * setting.workers))
-        self.talks: list[dict[Ticket, _Talk]] = [{} for _ in range(setting.workers)]
-        self.seen_version = [-1] * setting.workers
-        self.is_up = [False] * setting.workers
+        conversations = queue.tasks_a_step * queue.draws * (queue.bound + 1)
+        self._slots = -(-3 * conversations // (2 * queue.workers))
+        self.talks: list[dict[Ticket, _Talk]] = [{} for _ in range(queue.workers)]
+        self.seen_version = [-1] * queue.workers
+        self.is_up = [False] * queue.workers
         self.pending: deque[list[Ticket]] = deque()
         self.since: dict[Ticket, int] = {}
         self.verdicts: deque[_Talk] = deque()
@@ -175,7 +186,7 @@ class _Simulation:
 
     def trainer(self) -> Process:
         yield "cpu", self.costs.trainer_start_s
-        for step in range(self.setting.steps):
+        for step in range(self.queue.steps):
             yield "cpu", self.costs.hand_over_s
             self.version = self.ledger.version = step
             yield "cpu", self.costs.draw_s
@@ -204,7 +215,7 @@ class _Simulation:
                 seconds += self.costs.swap_s
                 for talk in self.talks[number].values():
                     talk.unread = talk.known
-            seconds += self.costs.read_s * sum(talk.unread for talk in talks) + self.costs.answer_s * sum(talk.left == 1 for talk in talks)
+            seconds += self.costs.read_s * tokens_to_read(talks) + self.costs.answer_s * sum(talk.left == 1 for talk in talks)
             for talk in talks:
                 talk.unread = 0
             yield "cpu", seconds
@@ -223,7 +234,7 @@ class _Simulation:
 
     def call(self, number: int, talk: _Talk) -> Process:
         """A tool works; then the conversation goes on with its results."""
-        yield "sleep", self.setting.call_s[talk.shape.world]
+        yield "sleep", self.queue.call_s[talk.shape.world]
         talk.waits = False
         results = talk.shape.observed[talk.answer - 1]
         talk.unread += results
@@ -238,7 +249,6 @@ class _Simulation:
             talk.versions.append(self.seen_version[number])
         talk.left -= 1
         talk.known += 1
-        talk.unread += 0
         if talk.left:
             return
         talk.answer += 1
@@ -296,23 +306,24 @@ class _Simulation:
             if load is None:
                 still.append(tickets)
                 continue
-            for ticket in tickets:
-                shape = self._rng.choice(self._by_world[world])
+            shapes = [self._rng.choice(self._by_world[world]) for _ in tickets]
+            prompt = shapes[0].prompt
+            for ticket, shape in zip(tickets, shapes, strict=True):
                 self.since[ticket] = self.version
-                talk = _Talk(ticket, shape, self.machine.now, left=shape.answers[0], unread=shape.prompt, known=shape.prompt)
+                talk = _Talk(ticket, shape, self.machine.now, left=shape.answers[0], unread=prompt, known=prompt)
                 self.talks[load.worker][ticket] = talk
         self.pending.extend(still)
 
 
-def simulate(setting: Setting, costs: Costs, shapes: Sequence[Shape], seed: int = 0) -> dict[str, float]:
+def simulate(queue: QueueShape, costs: Costs, shapes: Sequence[Shape], seed: int = 0) -> dict[str, float]:
     """wall_s, dropped, resumed trajectories, and busy_share of the cores, of a whole stage."""
-    run = _Simulation(setting, costs, shapes, seed)
+    run = _Simulation(queue, costs, shapes, seed)
     run.machine.start(run.trainer())
-    for number in range(setting.workers):
+    for number in range(queue.workers):
         run.machine.start(run.worker(number))
     run.machine.start(run.service())
     run.machine.run(lambda: run.is_over)
-    busy = run.machine.busy_s / (run.machine.now * setting.cores)
+    busy = run.machine.busy_s / (run.machine.now * queue.cores)
     return {"wall_s": run.machine.now, "dropped": float(run.dropped), "resumed": float(run.resumed), "busy_share": busy}
 
 
@@ -443,6 +454,21 @@ def measure_draw(make: Callable[..., StageSpec]) -> float:
     return (time.process_time() - started) / 5
 
 
+def measure_hand_over(policy: Path, scratch: Path) -> float:
+    """CPU seconds to write the weights for the workers, as `TrajectoryQueue` does."""
+    from safetensors.torch import save_model
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(policy)
+    draft, seconds = scratch / "handed-over.draft", []
+    for _ in range(5):
+        started = time.process_time()
+        save_model(model, str(draft))
+        draft.rename(draft.with_suffix(".safetensors"))
+        seconds.append(time.process_time() - started)
+    return statistics.median(seconds)
+
+
 def learning_of(repeated: Stage) -> tuple[float, float]:
     """learn_s and trainer_start_s of a stage that only repeated a journal; while it learns, it waits for nothing."""
     found = re.findall(r"step \d+ of \d+: .*?, ([0-9.]+) s, ", (repeated.folder / "log.txt").read_text())
@@ -472,7 +498,7 @@ def measured_costs(make: Callable[..., StageSpec], recorded: Stage, repeated: St
         swap_s=swap_s,
         learn_s=learn_s,
         draw_s=measure_draw(make),
-        hand_over_s=0.005,
+        hand_over_s=measure_hand_over(make(0).model_in or Path(), scratch),
         verdict_s=billed_s / verdicts,
         trainer_start_s=start_s,
         worker_start_s=worker_s,
@@ -485,16 +511,16 @@ def simulated_wall(make: Callable[..., StageSpec], stages: Mapping[str, Sequence
     """Wall seconds that a simulation of the measured stages says, by costs measured one by one. The conversations' shapes are those of the
     last seed."""
     from benchmarks.cluster.queue_sections import queue_speed as speed
-    from benchmarks.cluster.queue_sections import slow_worlds
+    from benchmarks.cluster.queue_sections.slow_calls import FACTOR
 
     recorded = stages["trajectories"][-1]
     costs, shapes = measured_costs(make, recorded, speed.repeat(make, recorded, scratch), scratch)
     rl = make(0).rl
     assert rl is not None
     worlds = {shape.world for shape in shapes}
-    call_s = {world: speed.CALL_SECONDS * (slow_worlds.FACTOR if world == speed.SLOW_WORLD else 1) for world in worlds}
-    setting = Setting(2, speed.WORKERS, rl.max_steps, rl.tasks_a_step, rl.draws, speed.BOUND, call_s)
-    runs = [simulate(setting, costs, shapes, seed) for seed in range(5)]
+    call_s = {world: speed.CALL_SECONDS * (FACTOR if world == speed.SLOW_WORLD else 1) for world in worlds}
+    queue = QueueShape(2, speed.WORKERS, rl.max_steps, rl.tasks_a_step, rl.draws, speed.BOUND, call_s)
+    runs = [simulate(queue, costs, shapes, seed) for seed in range(5)]
     for run in runs:
         print(f"    simulated: {', '.join(f'{name} {value:.2f}' for name, value in run.items())}", flush=True)
     return statistics.median(run["wall_s"] for run in runs)

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.cluster.queue_sections.slow_worlds import CALL_S, STRAGGLER
+from benchmarks.cluster.queue_sections.slow_calls import CALL_S, STRAGGLER
 from benchmarks.harness import Deadline, Figures, run_tree
 from train.rl.trajectories.queue_journal import JOURNAL
 from train.spec import StageSpec
@@ -173,7 +173,7 @@ def _difference(ours: Sequence[Stage], theirs: Sequence[Stage]) -> tuple[float, 
 
 
 def success(model: Path, tasks: Sequence[Task], draws: int = 2) -> np.ndarray:
-    """Mean success of a few draws of each task at temperature 1, with fast tools: shape [tasks]."""
+    """Mean success of a few draws of each task at temperature 1: shape [tasks]."""
     import torch
 
     from storage.records import Outcome
@@ -182,7 +182,6 @@ def success(model: Path, tasks: Sequence[Task], draws: int = 2) -> np.ndarray:
 
     torch.set_num_threads(1)
     episodes = [Episode(task, draw, 8) for task in tasks for draw in range(draws)]
-    os.environ[CALL_S] = "0"
     play(HFEngine(model), episodes, temperature=1.0, seed=1)
     outcomes = np.array([one.outcome is Outcome.SUCCESS for one in episodes], dtype=np.float64)
     return outcomes.reshape(len(tasks), draws).mean(axis=1)

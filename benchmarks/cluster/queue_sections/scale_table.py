@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from benchmarks.cluster.queue_sections.queue_simulation import Costs, Setting, Shape, simulate
+from benchmarks.cluster.queue_sections.queue_simulation import Costs, QueueShape, Shape, simulate
 
 UNITS: Mapping[str, tuple[float, str]] = {
     "sampled tokens a second and GPU": (12_500, "Llama 3.1 8B in bf16, one H100, vLLM; published by morphllm.com/vllm-benchmarks"),
@@ -112,8 +112,8 @@ def _rl_hours(gpus: int, players: int, thinking: bool) -> float:
         worker_start_s=0.0,
     )
     slow = Shape("slow tools", shape.prompt, shape.answers, shape.observed)
-    setting = Setting(float("inf"), players, SIMULATED_STEPS, TASKS_A_STEP, DRAWS, 2, {"tools": 0.02, "slow tools": 0.2})
-    runs = [simulate(setting, costs, [shape] * 4 + [slow], seed)["wall_s"] for seed in range(1)]
+    queue = QueueShape(float("inf"), players, SIMULATED_STEPS, TASKS_A_STEP, DRAWS, 2, {"tools": 0.02, "slow tools": 0.2})
+    runs = [simulate(queue, costs, [shape] * 4 + [slow], seed)["wall_s"] for seed in range(1)]
     return RL_STEPS / SIMULATED_STEPS * statistics.median(runs) / 3600
 
 

@@ -47,11 +47,12 @@ from train.rl.trajectories.worker_pool import Ended, WorkerPool
 from train.spec import CHECKPOINTS, StageSpec
 
 METRICS = (*QUEUE_METRICS, "resumed", "workers", "reward_retries", "reward_billed_s")
-"""Metrics of a step. staleness: mean of the versions between a trajectory's oldest token and the trained policy. stale_share,
-wait_for_rollouts_s: as `train.rl.queue.METRICS`. dropped: trajectories that were too stale, failed, or were open for too long.
-wait_for_updates_s: seconds that a worker had nothing to compute, mean of the workers. resumed: trajectories of the batch that were sampled
-by several versions or workers. workers: that run. reward_retries, reward_billed_s: requests that were sent again to the reward service,
-and seconds that it computed, since the step before."""
+"""Metrics of a step. staleness: mean of the versions between a trajectory's oldest token and the trained policy. stale_share: as
+`train.rl.queue.METRICS`. dropped: trajectories that were too stale, failed, or were open for too long. wait_for_rollouts_s: seconds that
+the trainer waited for a batch, and drew tasks. wait_for_updates_s: seconds that a worker had nothing to compute, waiting for tools
+included; mean of the workers. resumed: trajectories of the batch that were sampled by several versions or workers. workers: that run.
+reward_retries, reward_billed_s: requests that were sent again to the reward service, and seconds that it computed, since the step
+before."""
 WORKERS_FILE = "rollout_workers"
 _LOOK_S = 0.2
 _TELL_S = 60.0

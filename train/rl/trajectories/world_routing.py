@@ -1,7 +1,8 @@
 """Routing of groups to rollout workers by their world.
 
 One idea: conversations of one world share their tools and much of their prompt, so they go to a worker that plays that world already, as
-long as it is not fuller than the others (prefix affinity). A heavy world, one whose trajectories take several times the usual, goes to its
+long as it is not fuller than the others (prefix affinity). Headrace's engine reads each prompt whole, except equal prompts that join
+together; affinity serves engines with a prefix cache. A heavy world, one whose trajectories take several times the usual, goes to its
 own lane, up to half of the workers, so that it cannot fill the slots of all.
 
 What it does not do: move an open conversation; a worker that leaves hands its conversations back (`train/rl/trajectories/worker_pool.py`).
