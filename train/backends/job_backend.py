@@ -44,7 +44,7 @@ from train.spec import METRICS, StageSpec
 
 OLDEST, NEWEST = "2.60", "3"
 """Supported versions of Ray (from, below), as in the extra `ray`."""
-ARRIVAL_S = 10.0
+ARRIVAL_S = 60.0
 """How long a network file system may take to show a job's files."""
 _STOP_S = 10.0
 
@@ -224,8 +224,11 @@ class JobBackend(Backend[RayJob]):
             with cancel_on_exit(self, stage_job):
                 submitted = jobs.find(stage_job.name)
                 if submitted is not None and submitted.is_over:
-                    if submitted.status == "SUCCEEDED" and _is_fetched(files):
-                        return None
+                    if submitted.status == "SUCCEEDED":
+                        files.bring(jobs.log(stage_job.name))
+                        if _is_fetched(files):
+                            files.note(jobs.address, status=submitted.status)
+                            return None
                     continue
                 if submitted is None:
                     files.prepare()

@@ -30,11 +30,13 @@ class ScriptedEngine(FakeJobs):
         super().__init__(*(life or (RUNNING, RUNNING, SUCCEEDED)), log="", on_end=self._save)
         self.gpus, self._damage, self._body, self._ended = 8.0, damage, dict[str, Any](), set[str]()
         self.before_submission = self._begin
+        self.steps: int | None = None
+        """Steps in the metrics of a job; None: as many as the stage has."""
 
     def _begin(self, body: dict[str, Any]) -> None:
         self._body = body
         place, spec = self._place(), self._spec()
-        steps = spec.settings.max_steps
+        steps = self.steps or spec.settings.max_steps
         if (place / "pipeline.yaml").exists():
             lines = [json.dumps({"step": step, "metrics": roll_metrics(step)}) for step in range(steps)]
             self.log = "".join(f"[2026-11-30 01:02:03] [INFO] [tracking.py (161)]: metrics_tag: {line}\n" for line in lines)

@@ -190,7 +190,12 @@ class _EngineFiles(JobFiles):
             write_rows(self.folder / METRICS, rows)
 
     def fetch(self) -> bool:
-        """Waits for the files of the last saved policy to be seen here; a policy that was moved before a launcher was killed is kept."""
+        """Waits for the files of the last saved policy to be seen here; a policy that was moved before a launcher was killed is kept.
+
+        Raises:
+            StageFailed: the newest policy is not whole, or it is older than the last step of the metrics: a later one may lie where the
+                launcher cannot see it yet, so nothing is removed.
+        """
         end = time.monotonic() + job_backend.ARRIVAL_S
         while True:
             ready = self._ready()
@@ -199,14 +204,23 @@ class _EngineFiles(JobFiles):
             saved = next(iter(self._engine.saved(self._place)), None)
             problem = self._problem(saved) if saved is not None else ""
             is_late = time.monotonic() >= end
-            if saved is not None and not problem and (is_late or saved.step >= self.spec.settings.max_steps):
+            if saved is not None and not problem and saved.step >= self.spec.settings.max_steps:
                 return self._publish(self._take(saved))
             if is_late:
                 break
             time.sleep(min(job_backend.ARRIVAL_S / 10, 0.5))
-        if saved is not None:
+        if saved is None:
+            return False
+        if problem:
             raise StageFailed(f"stage {self.spec.name}: {self._engine.title} saved no whole policy at step {saved.step}: {problem}")
-        return False
+        self.bring(None)
+        done = max((int(json.loads(line)["step"]) for line in _lines(self.folder / METRICS)), default=0)
+        if saved.step < done:
+            raise StageFailed(
+                f"stage {self.spec.name}: the newest policy under {self._place} is of step {saved.step}, and {self._engine.title} finished "
+                f"step {done}: is the folder seen as on the nodes?"
+            )
+        return self._publish(self._take(saved))
 
     def missing(self) -> str:
         return f"{self._engine.title} has left no policy under {self._place}: all nodes must see the store under the same path"

@@ -144,6 +144,18 @@ def test_a_launcher_that_was_killed_is_followed_by_one_that_finds_the_job_whatev
 
 
 @pytest.mark.parametrize("engine", ["verl", "roll"])
+def test_a_job_that_ended_while_no_launcher_ran_has_the_figures_of_all_its_steps(stage: Stage, engine: str) -> None:
+    fake = ScriptedEngine(RUNNING)
+    cluster = stage.cluster(fake)
+    stage.folder.mkdir(parents=True)
+    assert BACKENDS[engine](cluster).launch(stage.spec(), stage.folder) is not None
+    fake.jobs = {name: [SUCCEEDED] for name in fake.jobs}
+    result = stage.run(cluster, engine)
+    assert (result["metrics"]["steps"], len(stage.rows())) == (3.0, 3) and result["metrics"]["reward"] == pytest.approx(0.3)
+    assert stage.noted["status"] == "SUCCEEDED" and (stage.folder / "log.txt").exists() and len(fake.submitted) == 1
+
+
+@pytest.mark.parametrize("engine", ["verl", "roll"])
 def test_a_launcher_that_was_killed_while_it_moved_the_policy_is_followed_by_one_that_ends_it(
     stage: Stage, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -265,8 +277,22 @@ def test_a_job_that_saved_nothing_is_an_error_of_one_line(stage: Stage) -> None:
 
 def test_a_training_that_ended_early_says_so(stage: Stage) -> None:
     fake = ScriptedEngine()
+    fake.steps = 2
     fake.on_end = lambda: save_verl(stage.folder / "verl", stage.policy, stage.spec(), 2)
     assert "verl ended after step 2 of 3" in stage.run(stage.cluster(fake))["notes"]
+
+
+def test_a_policy_older_than_the_last_step_is_not_taken_and_nothing_is_removed(stage: Stage) -> None:
+    """Given a file system that does not show the last checkpoint yet."""
+    fake = ScriptedEngine()
+    place = stage.folder / "verl"
+    fake.on_end = lambda: save_verl(place, stage.policy, stage.spec(), 2)
+    with pytest.raises(StageFailed, match=r"the newest policy under .*verl is of step 2, and verl finished step 3"):
+        stage.run(stage.cluster(fake))
+    assert (place / "checkpoints" / "global_step_2").is_dir() and not (stage.folder / "result.json").exists()
+    save_verl(place, stage.policy, stage.spec(), 3)
+    fake.on_end, fake.jobs = bool, {name: [SUCCEEDED] for name in fake.jobs}
+    assert stage.run(stage.cluster(fake))["metrics"]["steps"] == 3.0 and len(fake.submitted) == 1
 
 
 # ---- jobs that fail -----------------------------------------------------------------------------------------------------------------
