@@ -82,7 +82,7 @@ def write_rollouts(folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     lines: list[Mapping[str, Any]] = [{"task_id": "task-0", "failure": "world: gone", "reward": None, "success": None, "turns": 1}]
     lines += [
-        {"task_id": f"task-{number}", "failure": "", "reward": float(number == 1), "success": number == 1, "turns": 3}
+        {"task_id": f"task-{number}", "failure": "", "reward": float(number == 1), "success": number == 1, "turns": 2}
         for number in range(1, PLAYED + 1)
     ]
     (folder / "host-1.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
