@@ -143,7 +143,7 @@ class CascadeConfig(BaseModel):
     )
     backend: BackendName = Field(
         "local",
-        description="What runs the stages: a process here (local), or a job on a Ray cluster: our trainer (ray), verl, or ROLL (roll).",
+        description="What runs the stages: local (a process here), ray, verl or roll (jobs on a Ray cluster), slurm, or kuberay (Kubernetes).",
     )
     cluster: ClusterConfig = Field(
         default_factory=ClusterConfig,

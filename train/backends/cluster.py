@@ -5,7 +5,7 @@ to a file. SFT uses all nodes and GPUs of the section; RL plays and learns in on
 of them for every stage; their job is one command, which asks Ray for the GPUs itself.
 Every user of a cluster can read the environment and command of its jobs, so values that look like secrets are refused.
 
-What it does not do: talk to the cluster (`train/backends/ray.py`).
+What it does not do: talk to the cluster (`train/backends/ray_jobs.py`, `train/backends/job_backend.py`).
 """
 
 from __future__ import annotations

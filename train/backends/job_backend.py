@@ -44,7 +44,7 @@ from train.spec import METRICS, StageSpec
 
 OLDEST, NEWEST = "2.60", "3"
 """Supported versions of Ray (from, below), as in the extra `ray`."""
-ARRIVAL_S = 10.0
+ARRIVAL_S = 60.0
 """How long a network file system may take to show a job's files."""
 _STOP_S = 10.0
 
@@ -55,7 +55,7 @@ ADVICE: Mapping[FailureKind, str] = {
     "lost": "its node was lost; the same command starts it again",
     "version": "its Python or Ray is not the cluster's: use an image that is made for the cluster",
     "killed": "it was killed (signal 9), and nothing says by whom; if for memory: a smaller micro_batch_size, or larger nodes",
-    "stopped": "somebody stopped it; the same command starts it again",
+    "stopped": "it was stopped; the same command starts it again",
     "stage": "the end of its log says why",
 }
 _KILLED_RANK = "Signal 9 (SIGKILL) received"
@@ -224,8 +224,11 @@ class JobBackend(Backend[RayJob]):
             with cancel_on_exit(self, stage_job):
                 submitted = jobs.find(stage_job.name)
                 if submitted is not None and submitted.is_over:
-                    if submitted.status == "SUCCEEDED" and _is_fetched(files):
-                        return None
+                    if submitted.status == "SUCCEEDED":
+                        files.bring(jobs.log(stage_job.name))
+                        if _is_fetched(files):
+                            files.note(jobs.address, status=submitted.status)
+                            return None
                     continue
                 if submitted is None:
                     files.prepare()
@@ -275,8 +278,11 @@ def _is_fetched(files: JobFiles) -> bool:
         return False
 
 
-def failure_kind(ended: Job, log: str) -> FailureKind:
-    """Why a job failed, by its status, exit code and the end of its log."""
+def failure_kind(ended: Job, log: str, start: str | None = None) -> FailureKind:
+    """Why a job failed, by its status, exit code and the end of its log.
+
+    start: the text that tells of a missing module if the job did not start; None: the end of the log.
+    """
     output = f"{log[-20_000:]}\n{ended.message}"
     if ended.status == "STOPPED":
         return "stopped"
@@ -290,6 +296,6 @@ def failure_kind(ended: Job, log: str) -> FailureKind:
         return "resources"
     if any(words in output for words in _LOST):
         return "lost"
-    if ended.exit_code == 127 or "No module named" in output:
+    if ended.exit_code == 127 or "No module named" in (output if start is None else start):
         return "start"
     return _OF_ERROR_TYPE.get(ended.error_type, "stage")

@@ -5,7 +5,7 @@ sends the catalogue, the parts of the tables that a stage reads, the spec and th
 (`python -P -m train.backends.remote_sync URL FOLDER COMMAND`) copies them to its disk, runs the command there, and sends the outputs:
 metrics and complete checkpoints while it runs; the model and, last, `result.json` when it is done.
 
-What it does not do: start jobs (`train/backends/ray.py`), or remove inputs under the URL.
+What it does not do: start jobs (`train/backends/ray_jobs.py`, `train/backends/job_backend.py`), or remove inputs under the URL.
 """
 
 from __future__ import annotations

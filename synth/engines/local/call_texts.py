@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from storage.records import JSON, FunctionCall, Message, ToolCall
+from storage.records import JSON, FunctionCall, Message, ToolCall, parse_arguments
 
 _MAX_DEPTH = 64
 """Deepest nesting of well-formed arguments; recursive readers would run out of stack below."""
@@ -32,6 +32,29 @@ def is_broken_call(message: Message) -> bool:
     """Whether a message without calls has the marks of one in its text."""
     text = message.content or ""
     return not message.tool_calls and (any(mark in text for mark in _MARKS) or text.startswith('{"name":'))
+
+
+def without_thought(text: str) -> str:
+    """An answer without what the model thinks before it; `</think>` within a call is part of the call."""
+    return _THOUGHT.sub("", text)
+
+
+def all_sound(text: str, calls: Sequence[tuple[str, str]]) -> bool:
+    """Whether the calls that another parser has read are all calls of an answer, and each can be stored and sent.
+
+    text: the whole answer. calls: name and arguments (JSON text) of each call.
+    """
+    if without_thought(text).count(_MARKS[0]) not in (0, len(calls)):
+        return False
+    for name, written in calls:
+        arguments = parse_arguments(written)
+        if arguments is None:
+            return False
+        try:
+            f"{name}{json.dumps(arguments, ensure_ascii=False)}".encode()
+        except UnicodeEncodeError:
+            return False
+    return True
 
 
 def _message(calls: Sequence[tuple[JSON, JSON]], content: str, text: str, first_call: int) -> Message:
@@ -68,7 +91,7 @@ _THOUGHT = re.compile(r"\A(?:(?!<tool_call>).)*?</think>", re.DOTALL)
 
 def parse_hermes(text: str, *, first_call: int = 0) -> Message:
     """`<tool_call>{"name": .., "arguments": {..}}</tool_call>`, any number of them, with words around."""
-    text = _THOUGHT.sub("", text)
+    text = without_thought(text)
     calls = []
     for written in _HERMES.findall(text):
         try:

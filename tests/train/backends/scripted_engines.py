@@ -30,11 +30,13 @@ class ScriptedEngine(FakeJobs):
         super().__init__(*(life or (RUNNING, RUNNING, SUCCEEDED)), log="", on_end=self._save)
         self.gpus, self._damage, self._body, self._ended = 8.0, damage, dict[str, Any](), set[str]()
         self.before_submission = self._begin
+        self.steps: int | None = None
+        """Steps in the metrics of a job; None: as many as the stage has."""
 
     def _begin(self, body: dict[str, Any]) -> None:
         self._body = body
         place, spec = self._place(), self._spec()
-        steps = spec.settings.max_steps
+        steps = self.steps or spec.settings.max_steps
         if (place / "pipeline.yaml").exists():
             lines = [json.dumps({"step": step, "metrics": roll_metrics(step)}) for step in range(steps)]
             self.log = "".join(f"[2026-11-30 01:02:03] [INFO] [tracking.py (161)]: metrics_tag: {line}\n" for line in lines)
@@ -80,7 +82,7 @@ def write_rollouts(folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     lines: list[Mapping[str, Any]] = [{"task_id": "task-0", "failure": "world: gone", "reward": None, "success": None, "turns": 1}]
     lines += [
-        {"task_id": f"task-{number}", "failure": "", "reward": float(number == 1), "success": number == 1, "turns": 3}
+        {"task_id": f"task-{number}", "failure": "", "reward": float(number == 1), "success": number == 1, "turns": 2}
         for number in range(1, PLAYED + 1)
     ]
     (folder / "host-1.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

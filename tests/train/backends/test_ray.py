@@ -110,7 +110,7 @@ def test_another_call_follows_a_failed_job_with_another_and_the_same_call_does_n
         stage.launch(cluster)
     assert [job["submission_id"] for job in fake.submitted] == [stage.id(cluster)]
     fake.life = [STOPPED]
-    with pytest.raises(StageFailed, match="somebody stopped it"):
+    with pytest.raises(StageFailed, match="it was stopped"):
         stage.launch(cluster)
     fake.life = [SUCCEEDED]
     assert stage.launch(cluster) == RESULT

@@ -1,4 +1,4 @@
-"""What verl and ROLL leave of a stage, in one form: saved policies, metrics, and figures of the rollouts.
+"""What verl and ROLL leave of a stage, in one form: saved policies and metrics.
 
 One idea: an engine is described by one `Engine`; the functions here turn what it wrote into what the cascade reads. A saved policy becomes
 the stage's only if its folder is whole and has the tensors of the policy that the stage began with.
@@ -9,9 +9,8 @@ What it does not do: run the stage (`train/backends/engines/engine_stage.py`), o
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,7 +44,7 @@ class Engine:
     left: folders and files that are removed when the stage is done.
     signs: text in the log of a failed job -> kind of the failure.
     check: raises BadInput for a stage that the engine cannot bring to a saved policy.
-    variables: (folder, attempt) -> environment. metrics: (folder, log) -> rows by step. saved: newest first.
+    variables: (folder) -> environment. metrics: (folder, log) -> rows by step. saved: newest first.
     drop: removes a saved policy that is not whole, so that the engine does not go on from it.
     """
 
@@ -58,7 +57,7 @@ class Engine:
     left: Sequence[str]
     signs: Mapping[str, FailureKind]
     check: Callable[[StageSpec], None]
-    variables: Callable[[Path, int], Mapping[str, str]]
+    variables: Callable[[Path], Mapping[str, str]]
     metrics: Callable[[Path, str], list[Row]]
     saved: Callable[[Path], list[Saved]]
     drop: Callable[[Path, Saved], None]
@@ -91,40 +90,6 @@ def ours(rows: Mapping[int, Mapping[str, Any]], names: Mapping[str, str], needed
         if needed in row:
             found.append({"step": float(step), **row})
     return found
-
-
-def json_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects of a JSONL file; a line that is not written to its end is left out. None where the file does not exist."""
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        return
-    for line in content.split(b"\n")[:-1]:
-        try:
-            value = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(value, dict):
-            yield value
-
-
-def rollout_figures(folder: Path) -> dict[str, float]:
-    """Figures of a stage's rollouts, from the lines that our adapters write to `rollouts` in the engine's folder; none without lines.
-
-    rollouts_played: with a reward. success_share: share of these that solved their task. turns: their mean number of answers.
-    rollouts_dropped: without a reward, because the infrastructure failed.
-    """
-    played, solved, turns, dropped = 0, 0, 0.0, 0
-    for path in sorted(folder.glob("rollouts/*.jsonl")):
-        for line in json_lines(path):
-            if line.get("failure") or line.get("reward") is None:
-                dropped += 1
-            else:
-                played, solved, turns = played + 1, solved + (line.get("success") is True), turns + float(line.get("turns") or 0)
-    if not played + dropped:
-        return {}
-    shares = {"success_share": solved / played, "turns": turns / played} if played else {}
-    return {"rollouts_played": float(played), "rollouts_dropped": float(dropped), **shares}
 
 
 def _is_number(value: Any) -> bool:

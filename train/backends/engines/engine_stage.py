@@ -31,11 +31,12 @@ from train.backends import job_backend
 from train.backends.base import LOG, RESULT, TAGS, FailureKind, Need, StageFailed, summary, write_rows
 from train.backends.cluster import ClusterConfig, engine_job
 from train.backends.cluster_shape import ClusterShape
-from train.backends.engines.engine_results import Engine, Saved, check_policy, rollout_figures
+from train.backends.engines.engine_results import Engine, Saved, check_policy
 from train.backends.job_backend import ADVICE, NEWEST, OLDEST, JobBackend, JobFiles, RayJob, check_ray, failure_kind, jobs_of
-from train.backends.ray_jobs import Job
+from train.backends.ray_jobs import Job, last_line
 from train.backends.render_stage import draft, render
 from train.backends.roll.roll_results import ROLL
+from train.backends.rollout_lines import forget_after, rollout_figures
 from train.backends.verl.verl_results import VERL
 from train.spec import METRICS, StageSpec
 
@@ -43,7 +44,7 @@ OTHER_VERSION = 78
 """Exit code of the start script where another version of the engine is installed."""
 LOG_EVERY_S = 20.0
 """An engine's log grows by some kilobytes a step."""
-_SCRIPT, _DATA = "start.sh", "data"
+_SCRIPT, _DATA, _ROLLOUTS = "start.sh", "data", "rollouts"
 _NOT_RUN = ("submit.sh", "runtime_env.yaml")
 """Rendered files that submit the stage without a launcher."""
 _FOLDER = "headrace_folder"
@@ -60,7 +61,7 @@ class EngineBackend(JobBackend):
         made_of = hashlib.sha256(f"{engine.name}\n{spec.model_dump_json()}".encode()).hexdigest()[:8]
         name = f"headrace-{folder.name}-{made_of}{f'-{attempt}' if attempt > 1 else ''}"
         place = folder.absolute() / (engine.name if engine.goes_on or attempt == 1 else f"{engine.name}-{attempt}")
-        variables, about = engine.variables(place, attempt), {_FOLDER: place.name}
+        variables, about = engine.variables(place), {_FOLDER: place.name}
         return engine_job(self.cluster, name, spec.name, str(place / _SCRIPT), variables=variables, about=about)
 
     def files(self, job: RayJob) -> JobFiles:
@@ -168,8 +169,8 @@ class _EngineFiles(JobFiles):
         self.clear()
         for stale in (self.folder / TAGS, place / RESULT):
             stale.unlink(missing_ok=True)
-        for earlier in self.folder.glob(f"{engine.name}*"):
-            if earlier != self.folder / place.name or not _is_same(place, files):
+        for earlier in [self.folder / engine.name, *self.folder.glob(f"{engine.name}-[0-9]*")]:
+            if earlier.is_dir() and (earlier.name != place.name or not engine.goes_on or not _is_same(place, files)):
                 shutil.rmtree(earlier)
         with disk_errors("preparing a stage", self.folder):
             if not (place / _DATA).exists():
@@ -177,10 +178,13 @@ class _EngineFiles(JobFiles):
             for name, text in files.items():
                 (place / name).write_text(text, encoding="utf-8")
             replace_atomically(self.folder / "spec.json", lambda path: path.write_text(self.spec.model_dump_json(indent=1)))
+        done = 0
         for saved in engine.saved(place) if engine.goes_on else ():
             if not self._problem(saved):
+                done = saved.step
                 break
             engine.drop(place, saved)
+        forget_after(place / _ROLLOUTS, done)
 
     def bring(self, log: str | None) -> None:
         super().bring(log)
@@ -190,7 +194,12 @@ class _EngineFiles(JobFiles):
             write_rows(self.folder / METRICS, rows)
 
     def fetch(self) -> bool:
-        """Waits for the files of the last saved policy to be seen here; a policy that was moved before a launcher was killed is kept."""
+        """Waits for the files of the last saved policy to be seen here; a policy that was moved before a launcher was killed is kept.
+
+        Raises:
+            StageFailed: the newest policy is not whole, or it is older than the last step of the metrics: a later one may lie where the
+                launcher cannot see it yet, so nothing is removed.
+        """
         end = time.monotonic() + job_backend.ARRIVAL_S
         while True:
             ready = self._ready()
@@ -199,14 +208,23 @@ class _EngineFiles(JobFiles):
             saved = next(iter(self._engine.saved(self._place)), None)
             problem = self._problem(saved) if saved is not None else ""
             is_late = time.monotonic() >= end
-            if saved is not None and not problem and (is_late or saved.step >= self.spec.settings.max_steps):
+            if saved is not None and not problem and saved.step >= self.spec.settings.max_steps:
                 return self._publish(self._take(saved))
             if is_late:
                 break
             time.sleep(min(job_backend.ARRIVAL_S / 10, 0.5))
-        if saved is not None:
+        if saved is None:
+            return False
+        if problem:
             raise StageFailed(f"stage {self.spec.name}: {self._engine.title} saved no whole policy at step {saved.step}: {problem}")
-        return False
+        self.bring(None)
+        done = max((int(json.loads(line)["step"]) for line in _lines(self.folder / METRICS)), default=0)
+        if saved.step < done:
+            raise StageFailed(
+                f"stage {self.spec.name}: the newest policy under {self._place} is of step {saved.step}, and {self._engine.title} finished "
+                f"step {done}: is the folder seen as on the nodes?"
+            )
+        return self._publish(self._take(saved))
 
     def missing(self) -> str:
         return f"{self._engine.title} has left no policy under {self._place}: all nodes must see the store under the same path"
@@ -214,7 +232,7 @@ class _EngineFiles(JobFiles):
     def kind(self, ended: Job, log: str) -> FailureKind:
         if ended.exit_code == OTHER_VERSION:
             return "version"
-        known = failure_kind(ended, log)
+        known = failure_kind(ended, log, last_line(log))
         return next((kind for words, kind in self._engine.signs.items() if words in log), known) if known == "stage" else known
 
     def advice(self, kind: FailureKind) -> str:
@@ -224,7 +242,7 @@ class _EngineFiles(JobFiles):
             "start": f"it did not start: are {title} and Headrace in the image, or on the nodes?",
             "memory": "it ran out of memory: fewer tokens or draws, more tensor_parallel, or more GPUs in `train.cluster`",
             "lost": f"a node was lost; the same command goes on from {where}",
-            "stopped": f"somebody stopped it; the same command goes on from {where}",
+            "stopped": f"it was stopped; the same command goes on from {where}",
             "version": f"the image has another {title} than {version}, which it was rendered for: use an image with that one",
         }
         return own.get(kind, ADVICE[kind])
@@ -246,7 +264,7 @@ class _EngineFiles(JobFiles):
             notes.append(f"{self._engine.title} ended after step {saved.step} of {self.spec.settings.max_steps}")
         result = {
             "weights_hash": weights_hash(saved.folder),
-            "metrics": summary(metrics) | rollout_figures(self._place),
+            "metrics": summary(metrics) | rollout_figures(self._place / _ROLLOUTS),
             "notes": notes,
             "code_hash": code_hash("filters", "synth", "train"),
             "engine": f"{self._engine.title} {self._engine.version}",

@@ -5,7 +5,7 @@ and a group takes the rows of the file in turn, from a row of its own on. A mess
 came: ROLL finds its sampled tokens again by a hash of the message, and tokenises a changed one anew, with mask 0.
 
 ROLL adds rewards up, so a reward is always a number here. Where it is None (the world or the verifier failed, not the policy), `failure`
-says so, and whoever runs the environment must drop the trajectory (`proxy_env_manager.py` does).
+says so, and the caller must drop the trajectory (`proxy_env_manager.py` does).
 
 What it does not do: sample, count tokens, or import GEM or ROLL; GEM registers any class with these methods. It plays in the thread that
 calls it and shares nothing with other environments but the rows and the worlds' classes, so a slow world holds up its own thread alone.
@@ -24,6 +24,7 @@ from typing import Any
 from storage.errors import BadInput
 from storage.records import JSON
 from storage.store import Store
+from synth.engines.local.call_texts import without_thought
 from synth.rollouts.episode import MAX_TURNS
 from synth.worlds.stored_worlds import register_stored
 from train.backends.environment import OpenAIMessage, Step, WorldEnvironment
@@ -158,4 +159,4 @@ def _load(rows: Path, store: Path | None) -> RowFile:
 def _without_thoughts(message: OpenAIMessage) -> OpenAIMessage:
     """The message without what a model thought before it (`<think>`), which is not said to the user."""
     content = message.get("content")
-    return message | {"content": content.rpartition("</think>")[2].strip()} if isinstance(content, str) else message
+    return message | {"content": without_thought(content).strip()} if isinstance(content, str) else message

@@ -17,9 +17,7 @@ ROLL's metrics too (`env/headrace/...`). Source: alibaba/ROLL at 8eb27cc, `env_m
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -31,7 +29,7 @@ from roll.pipeline.agentic.env_manager.message_tracker import MessageTracker
 from roll.pipeline.agentic.env_manager.proxy_env_manager import ProxyEnvManager
 
 from storage.errors import BadInput, HeadraceError
-from storage.records import parse_arguments
+from synth.engines.local.call_texts import all_sound
 from train.backends.roll.failed_groups import FAILURE, FailedGroups
 from train.backends.roll.gem_environment import HeadraceEnvironment
 from train.backends.rollout_lines import append_rollout
@@ -41,7 +39,6 @@ _MOST_FAILURES = 8
 """Rollouts of one environment that may fail in a row before the training stops."""
 _TOO_LONG = "Sequence length exceeded"
 """What ROLL's manager says, and nothing else does, of a conversation that does not fit `sequence_length`."""
-_MARK = "<tool_call>"
 
 gem.register("headrace", entry_point=HeadraceEnvironment)
 
@@ -127,7 +124,7 @@ class HeadraceEnvManager(ProxyEnvManager):
         failure, tag = harbor_result[FAILURE], self.env_config["tag"]
         rollout.non_tensor_batch[FAILURE] = np.array([failure] * len(rollout), dtype=object)
         rollout.meta_info["metrics"] |= {
-            f"env/{tag}/success": float(self._environment.figures["success"] is True),
+            f"env/{tag}/success": float(self._environment.figures.get("success") is True),
             f"env/{tag}/attempts": float(harbor_result["attempts"]),
         }
         return rollout
@@ -135,7 +132,7 @@ class HeadraceEnvManager(ProxyEnvManager):
     def process_tool_calls(self, text: str, tools: list[Any], finish_reason: str) -> tuple[list[dict[str, Any]] | None, str, str]:
         """ROLL's parser; an answer of which it skips a call has none, and keeps its whole text."""
         calls, rest, reason = super().process_tool_calls(text, tools, finish_reason)
-        if calls and _are_all(calls, text):
+        if calls and all_sound(text, [(call["function"]["name"], call["function"]["arguments"]) for call in calls]):
             return calls, rest, reason
         return None, text, "stop"
 
@@ -163,13 +160,14 @@ class HeadraceEnvManager(ProxyEnvManager):
         """Plays the seed's row, again while no fault of the policy ends it.
 
         Raises:
-            HeadraceError: rollouts fail one after another: the world, the verifier or the server is broken.
+            BadInput: the row cannot be played. HeadraceError: rollouts fail one after another: the world, the verifier or the server is
+                broken.
         """
         for attempt in range(1, _ATTEMPTS + 1):
             if attempt > 1:
                 self.history.clear()
                 self.reset_stats()
-            result, failure = self._judged(self._play_once(seed))
+            result, failure = self._attempted(seed)
             result.metrics |= {FAILURE: failure, "attempts": attempt}
             if self._rollouts is not None:
                 figures = {**self._environment.figures, "failure": failure, "reward": None if failure else result.score}
@@ -182,6 +180,15 @@ class HeadraceEnvManager(ProxyEnvManager):
             raise HeadraceError(f"{_MOST_FAILURES} rollouts in a row failed {_ATTEMPTS} times each, not by the policy; the last: {failure}")
         return result
 
+    def _attempted(self, seed: int) -> tuple[EpisodeResult, str]:
+        """The result of playing once, and what failed; what ROLL's runner raises is a failure too."""
+        try:
+            return self._judged(self._play_once(seed))
+        except BadInput:
+            raise
+        except Exception as error:
+            return EpisodeResult(status="Failed", score=0.0), f"engine: {type(error).__name__}: {error}"
+
     def _judged(self, result: EpisodeResult) -> tuple[EpisodeResult, str]:
         """The result, its score that of a conversation which did not fit where that ended it, and what failed."""
         if self._environment.failure or self._environment.is_over:
@@ -192,13 +199,3 @@ class HeadraceEnvManager(ProxyEnvManager):
         if self._is_too_long:
             return result, f"the opening and its tools do not fit sequence_length {self.pipeline_config.sequence_length}"
         return result, self._engine_failure or f"engine: {result.agent_exit_reason or 'no answer'}"
-
-
-def _are_all(calls: Sequence[dict[str, Any]], text: str) -> bool:
-    """Whether these are all calls of the text, each with an object of arguments that can be sent."""
-    marks = text.rpartition("</think>")[2].count(_MARK)
-    try:
-        json.dumps(calls, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return False
-    return marks in (0, len(calls)) and all(parse_arguments(call["function"]["arguments"]) is not None for call in calls)

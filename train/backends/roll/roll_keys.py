@@ -64,6 +64,7 @@ class FSDP2Config(_Keys):
     reduce_dtype: Literal["bf16", "float32"]
     reshard_after_forward: bool
     offload_policy: bool
+    save_only_model: bool
 
 
 class FSDP2Strategy(_Keys):

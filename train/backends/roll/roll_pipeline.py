@@ -108,7 +108,7 @@ def files(content: Mapping[str, Any], spec: StageSpec, shape: ClusterShape) -> d
     entry = f"""#!/usr/bin/env bash
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
-gpus="$(nvidia-smi --list-gpus 2> /dev/null | wc -l)"
+gpus="$( (nvidia-smi --list-gpus 2> /dev/null || true) | wc -l)"
 if [ "$gpus" -ne {shape.gpus_per_node} ]; then
   echo "ROLL plans with the GPUs that its driver sees: start it on a node with {shape.gpus_per_node}, here are $gpus" >&2
   exit 2
@@ -209,6 +209,7 @@ def _trainer(settings: RLSettings, shape: ClusterShape, devices: str) -> dict[st
                 "reduce_dtype": "float32",
                 "reshard_after_forward": True,
                 "offload_policy": False,
+                "save_only_model": True,
             },
         },
         "device_mapping": devices,

@@ -56,7 +56,8 @@ def _metrics(folder: Path, log: str) -> list[Row]:
                 logged, _ = json.JSONDecoder().raw_decode(line, begin + len(_LOGGED))
             except ValueError:  # the line is not written to its end
                 continue
-            rows.setdefault(int(logged["step"]) + 1, {}).update(logged["metrics"])
+            if isinstance(logged.get("step"), int) and isinstance(logged.get("metrics"), dict):
+                rows.setdefault(logged["step"] + 1, {}).update(logged["metrics"])
     return ours(rows, _NAMES, "reward")
 
 
@@ -104,7 +105,7 @@ ROLL = Engine(
     left=(CHECKPOINTS, OUTPUT),
     signs={"ROLL plans with the GPUs that its driver sees": "resources"},
     check=_check,
-    variables=lambda folder, attempt: {},
+    variables=lambda folder: {},
     metrics=_metrics,
     saved=_saved,
     drop=lambda folder, saved: shutil.rmtree(saved.folder),

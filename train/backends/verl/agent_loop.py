@@ -193,7 +193,7 @@ class HeadraceLoop(AgentLoopBase):
             response_mask=play.mask[:length],
             response_logprobs=None if play.logprobs is None else play.logprobs[:length],
             reward_score=reward,
-            num_turns=len(play.messages),
+            num_turns=figures["turns"],
             metrics=AgentLoopMetrics(**play.metrics),
             extra_fields={
                 **play.fields,

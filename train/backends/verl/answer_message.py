@@ -10,11 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from storage.records import JSON, parse_arguments
+from storage.records import JSON
+from synth.engines.local.call_texts import all_sound, without_thought
 
-_MARK = "<tool_call>"
-_CALL = re.compile(rf"{_MARK}.*?</tool_call>", re.DOTALL)
-_THOUGHT = re.compile(rf"\A(?:(?!{_MARK}).)*?</think>", re.DOTALL)
+_CALL = re.compile(r"<tool_call>.*?</tool_call>", re.DOTALL)
 
 
 def answer_message(text: str, calls: Sequence[tuple[str, str]], first_call: int = 0) -> dict[str, JSON]:
@@ -24,8 +23,8 @@ def answer_message(text: str, calls: Sequence[tuple[str, str]], first_call: int 
     calls: name and arguments (JSON text) of each call that the parser read.
     first_call: number of the first call's id; ids are `call_0`, `call_1`, ... within a conversation.
     """
-    said = _THOUGHT.sub("", text).strip()
-    if not calls or said.count(_MARK) not in (0, len(calls)) or any(parse_arguments(written) is None for _, written in calls):
+    said = without_thought(text).strip()
+    if not calls or not all_sound(text, calls):
         return {"role": "assistant", "content": said}
     return {
         "role": "assistant",

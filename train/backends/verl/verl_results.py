@@ -16,7 +16,8 @@ from typing import Any
 
 from storage.errors import BadInput
 from storage.files import replace_atomically
-from train.backends.engines.engine_results import Engine, Row, Saved, json_lines, ours
+from train.backends.engines.engine_results import Engine, Row, Saved, ours
+from train.backends.rollout_lines import json_lines
 from train.backends.verl.verl_overrides import VERSION
 from train.spec import StageSpec
 
@@ -43,16 +44,22 @@ def _check(spec: StageSpec) -> None:
         )
 
 
-def _variables(folder: Path, attempt: int) -> Mapping[str, str]:
-    return {"VERL_FILE_LOGGER_PATH": str(folder / _METRICS.format(attempt))}
+def _variables(folder: Path) -> Mapping[str, str]:
+    """verl empties the file that it begins, so each attempt gets a new one."""
+    return {"VERL_FILE_LOGGER_PATH": str(folder / _METRICS.format(max(map(_number, _metrics_stems(folder)), default=0) + 1))}
+
+
+def _metrics_stems(folder: Path) -> list[str]:
+    return sorted((path.stem for path in folder.glob(_METRICS.format("*"))), key=_number)
 
 
 def _metrics(folder: Path, log: str) -> list[Row]:
     """Rows of all attempts; of a step that two have made, the later one's."""
     rows: dict[int, dict[str, Any]] = {}
-    for path in sorted(folder.glob(_METRICS.format("*")), key=lambda path: _number(path.stem)):
-        for line in json_lines(path):
-            rows.setdefault(int(line["step"]), {}).update(line["data"])
+    for stem in _metrics_stems(folder):
+        for line in json_lines(folder / f"{stem}.jsonl"):
+            if isinstance(line.get("step"), int) and isinstance(line.get("data"), dict):
+                rows.setdefault(line["step"], {}).update(line["data"])
     is_sft = any("train/loss" in row for row in rows.values())
     return ours(rows, _SFT if is_sft else _RL, "loss" if is_sft else "reward")
 

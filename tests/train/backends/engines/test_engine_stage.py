@@ -26,8 +26,11 @@ from train.backends import job_backend
 from train.backends.base import FailureKind, StageFailed, run_stage
 from train.backends.cluster import ClusterConfig, EngineShape
 from train.backends.engines import engine_stage
+from train.backends.engines.engine_results import Engine
 from train.backends.engines.engine_stage import OTHER_VERSION, EngineBackend, RollBackend, VerlBackend
+from train.backends.roll.roll_results import ROLL
 from train.backends.verl import verl_overrides
+from train.backends.verl.verl_results import VERL
 from train.spec import LoRASettings, RLSettings, SFTSettings, StageSpec
 
 STEPS = 3
@@ -98,7 +101,7 @@ def test_a_stage_ends_with_the_saved_policy_its_metrics_and_the_figures_of_its_r
     figures = {"steps": 3.0, "learning_rate": 1e-5, "loss": 2 / 3}
     if not changes:
         figures = {"steps": 3.0, "reward": 0.3, "loss": 0.1, "entropy": 0.5, "learning_rate": 1e-6, "turns": 3.0}
-        figures |= {"rollouts_played": PLAYED, "rollouts_dropped": 1.0, "success_share": 1 / PLAYED}
+        figures |= {"rollouts_played": PLAYED, "rollouts_dropped": 1.0, "success_share": 1 / PLAYED, "rollout_turns": 2.0}
     assert result["metrics"] == pytest.approx(figures)
     assert stage.reports[0] == (3, 3, "loss 0.667" if changes else "reward 0.3")
     assert result["engine"] in ("verl 0.9.1", "ROLL 8eb27cc") and len(result["code_hash"]) == 16
@@ -144,6 +147,18 @@ def test_a_launcher_that_was_killed_is_followed_by_one_that_finds_the_job_whatev
 
 
 @pytest.mark.parametrize("engine", ["verl", "roll"])
+def test_a_job_that_ended_while_no_launcher_ran_has_the_figures_of_all_its_steps(stage: Stage, engine: str) -> None:
+    fake = ScriptedEngine(RUNNING)
+    cluster = stage.cluster(fake)
+    stage.folder.mkdir(parents=True)
+    assert BACKENDS[engine](cluster).launch(stage.spec(), stage.folder) is not None
+    fake.jobs = {name: [SUCCEEDED] for name in fake.jobs}
+    result = stage.run(cluster, engine)
+    assert (result["metrics"]["steps"], len(stage.rows())) == (3.0, 3) and result["metrics"]["reward"] == pytest.approx(0.3)
+    assert stage.noted["status"] == "SUCCEEDED" and (stage.folder / "log.txt").exists() and len(fake.submitted) == 1
+
+
+@pytest.mark.parametrize("engine", ["verl", "roll"])
 def test_a_launcher_that_was_killed_while_it_moved_the_policy_is_followed_by_one_that_ends_it(
     stage: Stage, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,6 +197,43 @@ def test_a_further_attempt_of_verl_goes_on_in_the_same_folder_and_one_of_roll_be
     assert {path.name for path in stage.folder.glob(f"{engine}*")} == {Path(second).name}
     attempts = sorted(path.name for path in (stage.folder / engine).glob("verl-metrics-*"))
     assert attempts == ["verl-metrics-1.jsonl", "verl-metrics-2.jsonl"] or engine == "roll"
+
+
+@pytest.mark.parametrize("engine", ["verl", "roll"])
+def test_a_job_that_the_cluster_forgot_is_run_again_where_only_verl_goes_on(stage: Stage, engine: str) -> None:
+    """Given a head that was restarted after a checkpoint of step 2, and a file beside whose name begins as the engine's folder does."""
+    fake = ScriptedEngine(RUNNING)
+    cluster = stage.cluster(fake)
+    stage.folder.mkdir(parents=True)
+    assert BACKENDS[engine](cluster).launch(stage.spec(), stage.folder) is not None
+    (stage.folder / f"{engine}out_workers").write_text("4")
+    place = stage.folder / engine
+    (place / "rollouts" / "host-1.jsonl").write_text(
+        "".join(json.dumps({"global_steps": step, "reward": 1.0, "turns": 2, "success": True}) + "\n" for step in (1, 2, 3))
+    )
+    if engine == "verl":
+        save_verl(place, stage.policy, stage.spec(), 2)
+    found: list[list[int]] = []
+
+    def begin(body: dict[str, Any]) -> None:
+        path = place / "rollouts" / "host-1.jsonl"
+        found.append([json.loads(line)["global_steps"] for line in path.read_text().splitlines()] if path.exists() else [])
+        fake._begin(body)
+
+    fake.jobs, fake.life, fake.before_submission = {}, [SUCCEEDED], begin
+    assert stage.run(cluster, engine)["metrics"]["steps"] == 3.0
+    assert found == ([[1, 2]] if engine == "verl" else [[]])
+    metrics = sorted(path.name for path in place.glob("verl-metrics-*"))
+    assert metrics == (["verl-metrics-1.jsonl", "verl-metrics-2.jsonl"] if engine == "verl" else [])
+
+
+@pytest.mark.parametrize("engine", [VERL, ROLL])
+def test_a_line_of_metrics_without_its_parts_is_skipped(engine: Engine, tmp_path: Path) -> None:
+    lines: list[dict[str, Any]] = [{"step": 1}, {"data": {}, "metrics": {}}, {"step": 1, "data": 3, "metrics": 3}]
+    lines.append({"step": 1, "data": {"critic/score/mean": 0.5}, "metrics": {"critic/score/mean": 0.5}})
+    (tmp_path / "verl-metrics-1.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    log = "".join(f"metrics_tag: {json.dumps(line)}\n" for line in lines)
+    assert [row["reward"] for row in engine.metrics(tmp_path, log)] == [0.5]
 
 
 def test_a_further_attempt_on_another_cluster_does_not_go_on_from_checkpoints_of_the_first(stage: Stage) -> None:
@@ -265,8 +317,22 @@ def test_a_job_that_saved_nothing_is_an_error_of_one_line(stage: Stage) -> None:
 
 def test_a_training_that_ended_early_says_so(stage: Stage) -> None:
     fake = ScriptedEngine()
+    fake.steps = 2
     fake.on_end = lambda: save_verl(stage.folder / "verl", stage.policy, stage.spec(), 2)
     assert "verl ended after step 2 of 3" in stage.run(stage.cluster(fake))["notes"]
+
+
+def test_a_policy_older_than_the_last_step_is_not_taken_and_nothing_is_removed(stage: Stage) -> None:
+    """Given a file system that does not show the last checkpoint yet."""
+    fake = ScriptedEngine()
+    place = stage.folder / "verl"
+    fake.on_end = lambda: save_verl(place, stage.policy, stage.spec(), 2)
+    with pytest.raises(StageFailed, match=r"the newest policy under .*verl is of step 2, and verl finished step 3"):
+        stage.run(stage.cluster(fake))
+    assert (place / "checkpoints" / "global_step_2").is_dir() and not (stage.folder / "result.json").exists()
+    save_verl(place, stage.policy, stage.spec(), 3)
+    fake.on_end, fake.jobs = bool, {name: [SUCCEEDED] for name in fake.jobs}
+    assert stage.run(stage.cluster(fake))["metrics"]["steps"] == 3.0 and len(fake.submitted) == 1
 
 
 # ---- jobs that fail -----------------------------------------------------------------------------------------------------------------
@@ -283,6 +349,7 @@ def test_a_training_that_ended_early_says_so(stage: Stage) -> None:
         ("verl", failed(), "ValueError: Total available GPUs 2 is less than total desired GPUs 4", "resources", "was free in time"),
         ("roll", failed(2), "ROLL plans with the GPUs that its driver sees: start it on a node with 8", "resources", "was free in time"),
         ("verl", failed(), "ModuleNotFoundError: No module named 'train'", "start", "verl and Headrace in the image"),
+        ("verl", failed(), "No module named 'flash_attn', so sdpa\nAssertionError: batch", "stage", "the end of its log says why"),
         ("verl", failed(-9), "step 2", "killed", "signal 9"),
         ("verl", STOPPED, "step 2", "stopped", "from its last checkpoint"),
         ("verl", failed(), "AssertionError: batch", "stage", "the end of its log says why"),
@@ -298,7 +365,7 @@ def test_a_job_that_fails_says_how_in_one_line_before_the_end_of_its_log(
         stage.run(stage.cluster(fake), engine)
     first, *tail = str(failure.value).splitlines()
     assert failure.value.kind == stage.noted["kind"] == kind
-    assert words in first and tail == [log]
+    assert words in first and tail == log.splitlines()
     assert not (stage.folder / "model").exists()
 
 

@@ -148,17 +148,18 @@ def test_what_roll_cannot_do_as_it_is_rendered_is_refused(released, policy, chan
         render("roll", stage(released, policy, rl=RL.model_copy(update=changes)), ClusterShape(), adapter=MANAGER)
 
 
-@pytest.mark.parametrize(("gpus", "code"), [(8, 0), (0, 2)])
+@pytest.mark.parametrize(("gpus", "code"), [(8, 0), (0, 2), (None, 2)])
 def test_the_command_refuses_a_driver_without_the_nodes_gpus_and_names_the_yaml_relative_to_examples(
     released, policy, tmp_path, gpus, code
 ):
-    """`nvidia-smi` and `python3` are scripts here: one lists GPUs, the other prints its arguments."""
+    """`nvidia-smi` and `python3` are scripts here: one lists GPUs, the other prints its arguments. gpus: None: no `nvidia-smi`."""
     found = render("roll", stage(released, policy), ClusterShape(), adapter=MANAGER)
     tools, stage_folder, checkout = tmp_path / "bin", tmp_path / "stage", tmp_path / "ROLL"
     for folder in (tools, stage_folder, checkout / "examples"):
         folder.mkdir(parents=True)
     (stage_folder / "entrypoint.sh").write_text(found.files["entrypoint.sh"])
-    for name, text in (("nvidia-smi", "\n".join(["echo GPU"] * gpus)), ("python3", 'printf "%s\\n" "$@"')):
+    scripts = {"python3": 'printf "%s\\n" "$@"'} | ({} if gpus is None else {"nvidia-smi": "\n".join(["echo GPU"] * gpus)})
+    for name, text in scripts.items():
         (tools / name).write_text(f"#!/bin/sh\n{text}\n")
         (tools / name).chmod(0o755)
     environment = {"PATH": f"{tools}:{os.environ['PATH']}", "ROLL_HOME": str(checkout)}

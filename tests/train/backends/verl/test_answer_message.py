@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from synth.engines.local.call_texts import parse_hermes
 from train.backends.verl.answer_message import answer_message
 
@@ -26,6 +28,17 @@ def test_an_answer_of_which_one_call_is_malformed_stays_text_as_in_our_own_rollo
 
 def test_arguments_that_are_no_object_make_an_answer_text():
     assert "tool_calls" not in answer_message("<tool_call>...</tool_call>", [("list_orders", '["U-1"]')])
+
+
+@pytest.mark.parametrize("written", ['{"user_id": "\ud800"}', r'{"user_id": "\ud800"}'])
+def test_arguments_that_are_no_unicode_make_an_answer_text(written):
+    """Half of a surrogate pair can be neither stored nor sent."""
+    assert "tool_calls" not in answer_message(CALL, [("list_orders", written)])
+
+
+def test_the_end_of_a_thought_within_a_call_is_part_of_the_call():
+    call = CALL.replace("U-1", "</think>")
+    assert len(answer_message(f"{call}\n{CALL}", [("list_orders", '{"user_id": "</think>"}'), READ])["tool_calls"]) == 2
 
 
 def test_thoughts_are_no_part_of_the_message():

@@ -23,7 +23,7 @@ from benchmarks.cluster.verl_sections.verl_doubles import MemoryQueue
 from benchmarks.cluster.verl_sections.verl_play import Stage, broken_worlds
 from storage.records import Message
 from synth.rollouts.episode import Episode
-from train.backends.rollout_lines import read_rollouts
+from train.backends.rollout_lines import json_lines
 from train.backends.verl import agent_loop
 
 
@@ -177,7 +177,7 @@ def plain(value: Any) -> Any:
 
 
 def lines(stage: Stage) -> list[dict[str, Any]]:
-    return read_rollouts(FOLDER / "rl" / "rollouts")
+    return [line for path in sorted((FOLDER / "rl" / "rollouts").glob("*.jsonl")) for line in json_lines(path)]
 
 
 @contextmanager
