@@ -329,7 +329,7 @@ def test_a_cluster_that_falls_silent_is_waited_for_and_its_job_left_alone(stage:
         "error: unexpected EOF",
         "Error from server (InternalError): an error on the server has prevented the request from succeeding",
         "error: http2: client connection lost",
-        "Unable to connect: net/http: TLS handshake failed",
+        "error: remote: TLS handshake failed",
     ],
 )
 def test_a_connection_that_breaks_is_no_refusal(stage: Stage, error: str) -> None:
