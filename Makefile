@@ -57,9 +57,9 @@ wheel: .venv/.ready-test  ## build the wheel, install it into a clean environmen
 
 vllm: .venv-vllm/.ready  ## install vLLM into an environment of its own (its CPU build where no GPU is), 3 GB
 
-verl: .venv-verl/.ready  ## install verl into an environment of its own, as far as a CPU goes: for tests against its classes and `make bench cluster` (2.4 GB)
+verl: .venv-verl/.ready  ## install the parts of verl that run on a CPU, for tests of its adapter and `make bench cluster` (2.4 GB)
 
-roll: .venv-roll/.ready  ## install what ROLL's agentic classes import on a CPU, and Headrace, into an environment of its own (2 GB); its checkout: ROLL_HOME, or .cache/roll
+roll: .venv-roll/.ready  ## install the parts of ROLL that run on a CPU, for tests of its adapter and `make bench cluster` (2 GB); ROLL_HOME names a checkout, else one is cloned
 
 SUITES := $(patsubst %,.venv-suite-%/.ready,tau2 agentdojo)
 
@@ -210,15 +210,17 @@ PYTHON_VERL := $(shell for p in $(PYTHON) python3.11 python3.12; do \
 	@.venv-verl/bin/uv pip install --quiet --python .venv-verl/bin/python --no-deps verl==$(VERL) -e . && touch $@
 
 # ROLL is not on PyPI (the package `roll` there is another project). Its pins conflict with ours, and sglang's requirements need CUDA.
+# NumPy 1, which it wants, has no wheel past Python 3.12.
 ROLL := 8eb27cc2dc34c4d1310b169d9b86d339004d811a
-.cache/roll/.ready:
-	@echo "Cloning ROLL into .cache/roll"
-	@rm -rf .cache/roll && git clone --quiet --filter=blob:none --no-checkout https://github.com/alibaba/ROLL .cache/roll
-	@git -C .cache/roll checkout --quiet $(ROLL) && touch $@
+.cache/roll-$(ROLL)/.ready:
+	@echo "Cloning ROLL into $(@D)"
+	@rm -rf $(@D) && git clone --quiet --filter=blob:none --no-checkout https://github.com/alibaba/ROLL $(@D)
+	@git -C $(@D) checkout --quiet $(ROLL) && touch $@
 
-.venv-roll/.ready: benchmarks/cluster/roll_sections/roll_cpu.txt $(if $(ROLL_HOME),,.cache/roll/.ready)
+.venv-roll/.ready: benchmarks/cluster/roll_sections/roll_cpu.txt $(if $(ROLL_HOME),,.cache/roll-$(ROLL)/.ready)
+	@test -n "$(PYTHON_VERL)" || (echo "ROLL needs Python 3.11 or 3.12"; exit 1)
 	@echo "Installing what ROLL imports into .venv-roll (two minutes)"
-	@$(PYTHON) -m venv --clear .venv-roll && .venv-roll/bin/python -m pip install --quiet 'uv>=0.9'
+	@$(PYTHON_VERL) -m venv --clear .venv-roll && .venv-roll/bin/python -m pip install --quiet 'uv>=0.9'
 	@UV_FIND_LINKS="$${UV_FIND_LINKS:-$$PIP_FIND_LINKS}" UV_COMPILE_BYTECODE=1 .venv-roll/bin/uv pip install --quiet \
 	  --python .venv-roll/bin/python $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -r $<
 	@.venv-roll/bin/uv pip install --quiet --python .venv-roll/bin/python --no-deps sglang==0.5.2 -e . && touch $@

@@ -1,7 +1,7 @@
 # The image of a worker of Prefect that starts every flow run in a container of its own (docker/work_pools/): Prefect and its two
 # integrations, without Headrace. The runs' own image is docker/worker.Dockerfile.
 #   docker build -t headrace-pool-worker:1 -f docker/pool_worker.Dockerfile docker
-#   docker run -d -e PREFECT_API_URL --network headrace_default -v /var/run/docker.sock:/var/run/docker.sock --group-add GROUP headrace-pool-worker:1
+#   docker run -d -e PREFECT_API_URL=http://prefect:4200/api --network headrace_default -v /var/run/docker.sock:/var/run/docker.sock --group-add GROUP headrace-pool-worker:1
 # GROUP: number of the group that owns the socket. On Kubernetes: the same image, with
 # `prefect worker start --pool headrace-kubernetes --type kubernetes` as command.
 ARG BASE=debian:bookworm-slim

@@ -56,9 +56,9 @@ def _requests(most: int) -> list[Task]:
     tasks: dict[str, Task] = {}
     texts = random.Random(SEED).sample([row.text for row in requests.labelled("whole")], 4 * most)
     for text, candidates in reader.candidates(texts):
-        choice = reader.choose(text, candidates)
-        if len(tasks) == most or choice.frame is None:
+        if len(tasks) == most:
             break
+        choice = reader.choose(text, candidates)
         try:
             task = task_of_reading(worlds[choice.frame.intent.world.world.name], choice.frame.intent.intent, choice, text.text)
         except NotAdmitted:

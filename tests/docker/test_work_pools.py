@@ -78,6 +78,7 @@ def test_the_default_volumes_are_where_the_image_and_compose_have_the_stores() -
     assert "/headrace/runs" in dockerfile and "--uid 10001" in dockerfile
     pod = TEMPLATES["kubernetes"]["job_configuration"]["job_manifest"]["spec"]["template"]["spec"]
     assert pod["securityContext"]["runAsUser"] == 10001
+    assert not {"completions", "parallelism", "backoffLimit"} & set(pod), "fields of a job, which a pod does not have"
     assert pod["containers"][0]["name"] == "prefect-job", "Prefect's worker knows the run's container by this name"
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks.cluster.drawn_tasks import draw_tasks, write_release
 from benchmarks.cluster.roll_sections import roll_stage as stage
-from benchmarks.harness import Deadline, Figures
+from benchmarks.harness import Deadline, Figures, fail
 from storage.errors import HeadraceError
 from storage.records import Task
 from train.backends.cluster_shape import RENDERED_LOSSES, ClusterShape
@@ -45,7 +45,7 @@ SHAPES = (
 
 def measure(deadline: Deadline) -> Figures:
     if reason := stage.missing():
-        raise HeadraceError(reason)
+        fail(reason)
     with tempfile.TemporaryDirectory() as scratch:
         tasks = draw_tasks(TASKS)
         folder = Path(scratch) / "stage"

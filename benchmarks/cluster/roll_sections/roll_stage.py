@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,21 +27,39 @@ from train.backends.render_stage import render
 from train.spec import RLSettings, StageSpec
 
 PYTHON = ROOT / ".venv-roll" / "bin" / "python"
+PINNED = "8eb27cc2dc34c4d1310b169d9b86d339004d811a"
+"""Commit of ROLL that `make roll` clones."""
 MANAGER = "train.backends.roll.proxy_env_manager.HeadraceEnvManager"
 _SHAPE = {"model_type": "qwen3", "hidden_size": 4096, "num_attention_heads": 32, "max_position_embeddings": 40960}
 _END = "<|im_end|>"
 
 
 def checkout() -> Path:
-    """ROLL's checkout: ROLL_HOME, else that of `make roll`."""
-    return Path(os.environ.get("ROLL_HOME") or ROOT / ".cache" / "roll")
+    """Absolute path of ROLL's checkout: ROLL_HOME, else that of `make roll`."""
+    return Path(os.environ.get("ROLL_HOME") or ROOT / ".cache" / f"roll-{PINNED}").absolute()
 
 
 def missing() -> str:
     """Why ROLL's classes cannot be run here; empty if they can."""
     if not PYTHON.exists():
         return "no .venv-roll: make roll"
-    return "" if (checkout() / "roll").is_dir() else f"no checkout of ROLL at {checkout()}: make roll, or name one in ROLL_HOME"
+    place = checkout()
+    if not (place / "roll").is_dir():
+        return f"no checkout of ROLL at {place}: make roll, or name one in ROLL_HOME"
+    commit = _commit(place)
+    if commit not in ("", PINNED):
+        return f"the checkout of ROLL at {place} is at commit {commit[:7]}: check out {PINNED[:7]} there, or unset ROLL_HOME"
+    return ""
+
+
+def _commit(place: Path) -> str:
+    """Commit of a checkout; empty if git cannot tell: it is a copy without `.git`, or git is not installed."""
+    git = shutil.which("git")
+    if git is None or not (place / ".git").exists():
+        return ""
+    words = [git, "-c", "safe.directory=*", "-C", str(place), "rev-parse", "HEAD"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    return "" if done.returncode else done.stdout.strip()
 
 
 def write_policy(folder: Path, tasks: Sequence[Task]) -> None:

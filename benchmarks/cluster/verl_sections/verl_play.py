@@ -2,9 +2,8 @@
 
 FOLDER is what `verl_stage.py` wrote: a rendered stage, its rows and a policy. The figures are printed as one line of JSON.
 
-experts_accepted: share of tasks that end with reward 1 if the engine says what the expert said.
-mask_errors: tokens of these rollouts whose mask, log-probability or id is wrong. The right mask is found from the ids alone: what stands
-    between the chat template's assistant header and its end of turn. The right ids are the template's for the expert's whole conversation.
+experts_accepted: share of tasks that end with reward 1 if the engine says what the expert said; a row that verl leaves out counts as not.
+mask_errors: tokens of these rollouts whose mask, log-probability or id is wrong (`verl_masks.py`).
 noop_accepted: share of tasks with a reward above 0 if the engine says nothing.
 failure_counted: rollouts whose world broke that verl stored, as it hands all that it stored to training.
 baselines_wrong: groups with such a rollout in which verl's trainer gives the other rollouts other advantages than theirs alone would have.
@@ -34,6 +33,7 @@ from verl.utils.config import omega_conf_to_dataclass, validate_config
 from verl.utils.dataset.rl_dataset import get_dataset_class
 
 from benchmarks.cluster.verl_sections.verl_doubles import LOGPROB, MemoryQueue, ScriptedEngine
+from benchmarks.cluster.verl_sections.verl_masks import mask_errors, sft_mask_errors
 from benchmarks.cluster.verl_sections.verl_stubs import stubbed_imports
 from storage.records import Message
 from storage.releases.verl_dataset import ExportedConversations
@@ -100,36 +100,11 @@ def play_experts(stage: Stage) -> dict[str, float]:
     for index in stage.rows:
         for played in stage.play(index, [stage.scripts[index]]):
             accepted += float(played["rm_scores"].sum()) == 1.0
-            errors += mask_errors(stage.tokenizer, played, stage.wholes[index])
+            errors += mask_errors(stage.tokenizer, played, stage.wholes[index], LOGPROB)
         for idle in stage.play(index, [stage.nothing]):
             rewarded += float(idle["rm_scores"].sum()) > 0
-    return {"experts_accepted": accepted / len(stage.rows), "mask_errors": float(errors), "noop_accepted": rewarded / len(stage.rows)}
-
-
-def mask_errors(tokenizer: Any, played: Mapping[str, Any], whole: str) -> int:
-    """Wrong tokens of a stored rollout. whole: the expert's conversation as the chat template writes it."""
-    prompt, response = played["prompts"].tolist(), played["responses"].tolist()
-    ids = prompt + response
-    right = assistant_mask(tokenizer, ids)[len(prompt) :]
-    written = tokenizer.encode(whole, add_special_tokens=False)[: len(ids)]
-    wrong_ids = sum(a != b for a, b in zip(ids, written, strict=False)) + abs(len(ids) - len(written))
-    logprobs = [LOGPROB * each for each in right]
-    return (
-        wrong_ids
-        + sum(a != b for a, b in zip(played["response_mask"].tolist(), right, strict=True))
-        + sum(a != b for a, b in zip(played["rollout_log_probs"].tolist(), logprobs, strict=True))
-    )
-
-
-def assistant_mask(tokenizer: Any, ids: Sequence[int]) -> list[int]:
-    """1 for what the assistant writes, its end of turn included, else 0."""
-    header = tokenizer.encode("<|im_start|>assistant\n", add_special_tokens=False)
-    end = tokenizer.convert_tokens_to_ids("<|im_end|>")
-    mask, is_inside = [0] * len(ids), False
-    for place, token in enumerate(ids):
-        mask[place] = int(is_inside)
-        is_inside = token != end if is_inside else list(ids[place + 1 - len(header) : place + 1]) == header
-    return mask
+    tasks = len(stage.scripts)
+    return {"experts_accepted": accepted / tasks, "mask_errors": float(errors), "noop_accepted": rewarded / tasks}
 
 
 def play_failures(stage: Stage) -> dict[str, float]:
@@ -180,18 +155,11 @@ def _advantages(stage: Stage) -> list[float]:
 
 
 def sft_errors(config: DictConfig) -> int:
-    """Wrong tokens of all conversations. verl trains the line break after an end of turn too, which the chat template writes."""
+    """Wrong tokens of all conversations."""
     tokenizer = omega_conf_to_dataclass(config.model).tokenizer
     rows = ExportedConversations(list(config.data.train_files), tokenizer, config.data)
-    newline = tokenizer.encode("\n", add_special_tokens=False)
-    errors = 0
-    for place in range(len(rows)):
-        row = rows[place]
-        ids = row["input_ids"].tolist()
-        right = assistant_mask(tokenizer, ids)
-        after = [int(place > 0 and right[place - 1] and not right[place] and [token] == newline) for place, token in enumerate(ids)]
-        errors += sum(a != max(b, c) for a, b, c in zip(row["loss_mask"].tolist(), right, after, strict=True))
-    return errors
+    chosen = (rows[place] for place in range(len(rows)))
+    return sum(sft_mask_errors(tokenizer, row["input_ids"].tolist(), row["loss_mask"].tolist()) for row in chosen)
 
 
 def rejections(folder: Path) -> dict[str, str]:

@@ -1,11 +1,13 @@
 """Writes what `verl_play.py` plays: a rendered RL stage and an SFT stage over the same tasks, a policy, and the experts' answers.
 
+`python -m benchmarks.cluster.verl_sections.verl_stage FOLDER` writes the stages of 24 tasks.
 The policy has random weights, and Qwen2.5's chat template with a tokenizer that is trained on the experts' words.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import Any
 
 import polars as pl
 
-from benchmarks.cluster.drawn_tasks import write_release
+from benchmarks.cluster.drawn_tasks import draw_tasks, write_release
 from storage.records import JSON, Message, Task
 from storage.releases.export import export
 from storage.releases.export_rows import DEFAULT_FORM, chat_messages
@@ -104,3 +106,13 @@ def _configurations(folder: Path, store: Path, release: str, losses: Sequence[Lo
         for loss in losses:
             changed = RL.model_copy(update={"lora": adapters, "loss": loss, "beta": 0.01 if shape_name == "two" else 0.0})
             yield f"{loss}-{ending}", render("verl", _spec(folder, store, release, "rl", rl=changed), shape)
+
+
+def main(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    write_stage(folder, draw_tasks(24))
+    print(f"written: {folder}/sft and {folder}/rl")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]).absolute())

@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from dataclasses import dataclass
 from typing import Any
 
-from storage.errors import BadInput
+from storage.errors import BadInput, HeadraceError
 from train.backends.cluster import ClusterConfig
 from train.backends.schedulers.rayjob_manifest import check_section
-from train.backends.schedulers.scheduler_commands import Answer, Tools
+from train.backends.schedulers.scheduler_commands import POLL_S, Answer, Tools
 
 _DELETE_S = 30
+"""How long the end of a job's pods is waited for, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,20 @@ class Kubectl:
 
     def delete(self, name: str) -> None:
         """Deletes a job and waits for the end of its pods."""
-        self._call("delete", "rayjob.ray.io", name, "--ignore-not-found", f"--timeout={_DELETE_S}s", patience_s=0)
+        self._call("delete", "rayjob.ray.io", name, "--ignore-not-found", "--cascade=foreground", f"--timeout={_DELETE_S}s", patience_s=0)
+
+    def wait_for_deletion(self, name: str) -> RayJobStatus | None:
+        """Waits while a job is being deleted: its pods may still write. Returns what is there then; None: no job of this name.
+
+        Raises:
+            HeadraceError: it is still being deleted after the time that a deletion may take.
+        """
+        end = time.monotonic() + _DELETE_S
+        while (status := self.find(name)) is not None and status.is_being_deleted:
+            if time.monotonic() >= end:
+                raise HeadraceError(f"the RayJob {name} is still being deleted; call the same command again")
+            time.sleep(min(POLL_S, 0.5))
+        return status
 
     def log(self, name: str) -> str | None:
         """The stage's output so far, from the pod that submitted it; None if there is none yet."""
@@ -132,6 +147,8 @@ def _refusal(answer: Answer) -> str:
     """In one line: why Kubernetes refuses, and what to do."""
     if re.search(r"no matches for kind|the server doesn't have a resource type|could not find the requested resource", answer.error):
         return "this Kubernetes cluster has no RayJobs: install the KubeRay operator, or choose another train.backend"
+    if "unauthorized" in answer.error.casefold():
+        return f"Kubernetes does not know you any more ({answer.reason}): log in again, as your cluster's kubeconfig has it"
     if "forbidden" in answer.error.casefold():
         return f"Kubernetes forbids it ({answer.reason}): a role must allow to create, get and delete rayjobs, and to get pods and pods/log"
     return f"Kubernetes does not take the stage ({answer.reason}): see train.cluster.kubernetes"

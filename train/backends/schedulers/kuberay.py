@@ -20,6 +20,7 @@ from typing import Any
 
 from storage.errors import HeadraceError, OutOfReach
 from storage.files import replace_atomically
+from train.backends import job_backend
 from train.backends.base import (
     LOG,
     RESULT,
@@ -38,11 +39,9 @@ from train.backends.on_nodes import NO_NODES
 from train.backends.remote_sync import RemoteStore, inside
 from train.backends.schedulers.kubectl import Kubectl, RayJobStatus
 from train.backends.schedulers.rayjob_manifest import manifest
-from train.backends.schedulers.scheduler_commands import POLL_S
+from train.backends.schedulers.scheduler_commands import KILLED_RANK, POLL_S
 from train.spec import StageSpec
 
-_ARRIVAL_S = 30.0
-"""How long a network file system may take to show a job's files."""
 _OF_REASON: dict[str, FailureKind] = {
     "SubmissionFailed": "start",
     "ValidationFailed": "start",
@@ -56,7 +55,6 @@ _ADVICE: dict[FailureKind, str] = {
     "resources": "no node with what train.cluster asks for was free in time (`kubectl get nodes`)",
     "memory": "it ran out of memory: a smaller micro_batch_size, or more of train.cluster.kubernetes.memory",
     "lost": "its pod was lost; the same command starts it again",
-    "version": "the Python or Ray of its image is not one of a cluster",
     "killed": "it was killed (signal 9), and nothing says by whom; if for memory: a smaller micro_batch_size, or larger pods",
     "stopped": "it was stopped, or reached train.cluster.kubernetes.time_limit_s; the same command starts it again",
     "stage": "the end of its log says why",
@@ -74,15 +72,20 @@ class KubeRayBackend(Backend[Handle]):
 
         Raises:
             BadInput: kubectl is not installed, or Kubernetes refuses the job. OutOfReach: it has not answered for `patience_s`.
+            HeadraceError: the stage's job is being deleted, and that takes longer than a deletion should.
         """
         kubectl, files = Kubectl(self.cluster), _Files(spec, folder, self.cluster)
+        if files.have_arrived(0):
+            return None
         for attempt in itertools.count(1):
             text, job = manifest(spec, folder, self.cluster, attempt=attempt)
             handle = Handle(spec, folder, job["metadata"]["name"])
             status = kubectl.find(handle.name)
+            if status is not None and status.has_succeeded and files.have_arrived(job_backend.ARRIVAL_S):
+                return None
+            if status is not None and status.is_being_deleted:
+                status = kubectl.wait_for_deletion(handle.name)
             if status is not None and status.is_over:
-                if status.has_succeeded and files.have_arrived(_ARRIVAL_S):
-                    return None
                 continue
             if status is None:
                 with cancel_on_exit(self, handle):
@@ -193,7 +196,7 @@ def _end(handle: Handle, status: RayJobStatus, files: _Files, kubectl: Kubectl) 
     """Raises StageFailed if the job failed; HeadraceError if its result is missing."""
     if status.has_succeeded:
         files.note(handle.name, status=status.job)
-        if not files.have_arrived(_ARRIVAL_S):
+        if not files.have_arrived(job_backend.ARRIVAL_S):
             raise HeadraceError(
                 f"the RayJob {handle.name} has succeeded, but its result is not in {handle.folder}: the claim must hold the store that "
                 "this machine sees, at train.cluster.kubernetes.mount_path"
@@ -216,7 +219,7 @@ def _kind(status: RayJobStatus, log: str) -> FailureKind:
         return _OF_REASON[status.reason]
     if is_out_of_memory(output):
         return "memory"
-    if "Signal 9 (SIGKILL) received" in output or "exit code 137" in output:
+    if KILLED_RANK in output or "exit code 137" in output:
         return "killed"
     if f"exit code {NO_NODES}" in output:
         return "resources"

@@ -3,7 +3,8 @@
 One idea: a stage on Kubernetes is the Ray Job of the backend `ray` (same id, entry point and environment) and a Ray cluster of its own,
 which KubeRay makes for it and removes after it. The head takes no work; each worker is a node of the stage. The stage's files are on the
 volume of `kubernetes.claim`, mounted at the store's path, or go through the URL `checkpoints`.
-Whoever may read the namespace can read the manifest, so it holds no secret: pods get them from Kubernetes secrets (`kubernetes.secrets`).
+Every user with read access to the namespace can read the manifest, so it holds no secret: pods get them from Kubernetes secrets
+(`kubernetes.secrets`).
 
 Source: KubeRay 1.7, ray.io/v1 RayJob (CRD ray.io_rayjobs.yaml); a name has at most 47 characters.
 """

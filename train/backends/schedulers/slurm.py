@@ -17,6 +17,7 @@ from pathlib import Path
 
 from storage.errors import HeadraceError, OutOfReach
 from storage.files import replace_atomically
+from train.backends import job_backend
 from train.backends.base import (
     LOG,
     RESULT,
@@ -31,13 +32,11 @@ from train.backends.base import (
     is_out_of_memory,
 )
 from train.backends.cluster import resources_of
-from train.backends.schedulers.scheduler_commands import POLL_S
+from train.backends.schedulers.scheduler_commands import KILLED_RANK, POLL_S
 from train.backends.schedulers.slurm_client import Slurm, SlurmArray, Task
 from train.backends.schedulers.slurm_script import check_section, job_name, script
 from train.spec import StageSpec
 
-_ARRIVAL_S = 30.0
-"""How long a network file system may take to show a job's files, and Slurm's database a job's end."""
 _STOP_S = 10.0
 _NEVER = (
     "PartitionTimeLimit",
@@ -66,7 +65,7 @@ _ADVICE = {
     "NODE_FAIL": "its node failed; the same command starts it again",
     "BOOT_FAIL": "its node did not start; the same command starts it again",
     "PREEMPTED": "a job of higher priority took its nodes; the same command starts it again",
-    "CANCELLED": "somebody cancelled it; the same command starts it again",
+    "CANCELLED": "it was cancelled; the same command starts it again",
 }
 _OF_KIND: dict[FailureKind, str] = {
     "memory": _ADVICE["OUT_OF_MEMORY"],
@@ -120,7 +119,7 @@ class SlurmBackend(Backend[Handle]):
                 progress(done, most, figure if job.is_running or job.is_over else self._queue(handle, job))
             if (job is None and _has_arrived(handle.folder, 0)) or (job is not None and job.is_over):
                 break
-            if time.monotonic() - seen > _ARRIVAL_S:
+            if time.monotonic() - seen > job_backend.ARRIVAL_S:  # so long Slurm's database may lack a job's end
                 raise HeadraceError(f"Slurm no longer knows the job {handle.name}; the same command submits it again")
             time.sleep(POLL_S)
         if job is not None:
@@ -181,7 +180,7 @@ class SlurmBackend(Backend[Handle]):
 
 def _has_arrived(folder: Path, within_s: float | None = None) -> bool:
     """Whether the result is in the folder. within_s: how long it is waited for; None: as long as a file system may take."""
-    end = time.monotonic() + (_ARRIVAL_S if within_s is None else within_s)
+    end = time.monotonic() + (job_backend.ARRIVAL_S if within_s is None else within_s)
     while not (folder / RESULT).exists():
         if time.monotonic() >= end:
             return False
@@ -217,7 +216,7 @@ def _kind(task: Task, log: str) -> FailureKind:
         return _KINDS[task.state]
     if is_out_of_memory(log) or _OVER_LIMIT in log:
         return "memory"
-    if task.exit_code == 137 or "Signal 9 (SIGKILL) received" in log:
+    if task.exit_code == 137 or KILLED_RANK in log:
         return "killed"
     if task.exit_code in (126, 127) or "No module named" in log or task.reason == "JobLaunchFailure":
         return "start"

@@ -31,6 +31,7 @@ get)
   if [ "$2" = pods ]; then cat pods; exit; fi
   if [ ! -s "life-$3" ]; then echo "Error from server (NotFound): rayjobs.ray.io \\"$3\\" not found" >&2; exit 1; fi
   line=$(head -n 1 "life-$3"); [ "$(wc -l < "life-$3")" -gt 1 ] && sed -i 1d "life-$3"
+  case "$line" in gone) rm "life-$3"; echo "Error from server (NotFound): rayjobs.ray.io \\"$3\\" not found" >&2; exit 1;; esac
   case "$line" in *SUCCEEDED*) [ -e result ] && cp result "$(cat result_to)";; esac
   echo "$line";;
 logs) [ -e log ] && cat log;;
@@ -70,7 +71,7 @@ class ScriptedKubectl:
         self.write("first", "".join(f"{line}\n" for line in looks))
 
     def start(self, name: str, *looks: str) -> None:
-        """A job that another launcher has created."""
+        """A job that another launcher has created. A look `gone`: it is there no more."""
         self.write(f"life-{name}", "".join(f"{line}\n" for line in looks))
 
     def pods(self, *statuses: Mapping[str, Any]) -> None:

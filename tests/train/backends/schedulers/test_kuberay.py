@@ -12,11 +12,12 @@ import pytest
 from storage.errors import BadInput, HeadraceError, OutOfReach
 from tests.train.backends.schedulers.rayjob_schema import errors
 from tests.train.backends.schedulers.scripted_kubectl import ScriptedKubectl, look
+from train.backends import job_backend
 from train.backends.base import StageFailed, run_stage
 from train.backends.cluster import ClusterConfig
 from train.backends.ray import describe_job
 from train.backends.remote_sync import RemoteStore
-from train.backends.schedulers import kuberay, scheduler_commands
+from train.backends.schedulers import kubectl, kuberay, scheduler_commands
 from train.backends.schedulers.kuberay import KubeRayBackend
 from train.backends.schedulers.rayjob_manifest import manifest
 from train.spec import SFTSettings, StageSpec
@@ -24,6 +25,7 @@ from train.spec import SFTSettings, StageSpec
 RESULT = {"weights_hash": "00", "metrics": {"loss": 1.0}}
 SECTION: dict[str, Any] = {"image": "me/train:1", "kubernetes": {"claim": "store"}, "patience_s": 0.3}
 RUNNING, SUCCEEDED = look("Running", "RUNNING"), look("Complete", "SUCCEEDED")
+DELETED = look("Running", "RUNNING", deletionTimestamp="2026-01-01T00:00:00Z")
 
 
 class Stage:
@@ -60,7 +62,7 @@ class Stage:
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
     for module in (kuberay, scheduler_commands):
         monkeypatch.setattr(module, "POLL_S", 0.01)
-    monkeypatch.setattr(kuberay, "_ARRIVAL_S", 0.1)
+    monkeypatch.setattr(job_backend, "ARRIVAL_S", 0.1)
     made = Stage(tmp_path)
     monkeypatch.setenv("PATH", f"{made.kubectl.tools}:{os.environ['PATH']}")
     return made
@@ -188,14 +190,38 @@ def test_a_request_to_end_deletes_the_job(stage: Stage) -> None:
 
 def test_with_a_url_the_result_is_fetched_from_there(stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     sent: list[str] = []
-    monkeypatch.setattr(RemoteStore, "send_inputs", lambda _self, _spec, place, _file: sent.append(place))
-    stage.kubectl.forget("result")
     there = tmp_path / "there" / "models" / stage.folder.name
-    (there / "model").mkdir(parents=True)
-    (there / "model" / "config.json").write_text("{}")
-    (there / "result.json").write_text(json.dumps(RESULT))
-    assert stage.launch(kubernetes={}, checkpoints=f"file://{tmp_path}/there") == RESULT
+
+    def send_and_train(_self: RemoteStore, _spec: StageSpec, place: str, _file: Path) -> None:
+        sent.append(place)
+        (there / "model").mkdir(parents=True)
+        (there / "model" / "config.json").write_text("{}")
+        (there / "result.json").write_text(json.dumps(RESULT))
+
+    monkeypatch.setattr(RemoteStore, "send_inputs", send_and_train)
+    stage.kubectl.forget("result")
+    section: dict[str, Any] = {"kubernetes": {}, "checkpoints": f"file://{tmp_path}/there"}
+    assert stage.launch(**section) == RESULT
     assert sent == [f"models/{stage.folder.name}"] and (stage.folder / "model" / "config.json").exists()
+    (stage.folder / "result.json").unlink()
+    stage.kubectl.forget(f"life-{stage.kubectl.lines('created')[0]}")
+    assert stage.launch(**section) == RESULT
+    assert len(sent) == len(stage.kubectl.lines("created")) == 1, "a result under the URL is fetched, also when its job is gone"
+
+
+def test_a_job_that_is_being_deleted_is_waited_for_and_created_again_by_its_name(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubectl, "POLL_S", 0.01)
+    stage.kubectl.start(stage.name, DELETED, DELETED, "gone")
+    assert stage.launch() == RESULT
+    assert stage.kubectl.lines("created") == [stage.name]
+
+
+def test_a_deletion_that_does_not_end_is_told_and_nothing_is_created(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubectl, "_DELETE_S", 0)
+    stage.kubectl.start(stage.name, DELETED)
+    with pytest.raises(HeadraceError, match=rf"{stage.name} is still being deleted; call the same command again"):
+        stage.launch()
+    assert not stage.kubectl.lines("created")
 
 
 # ---- jobs that fail --------------------------------------------------------------------------------------------------------
@@ -216,7 +242,7 @@ def test_with_a_url_the_result_is_fetched_from_there(stage: Stage, monkeypatch: 
         (look("Failed", "", "PreRunningDeadlineExceeded"), "", "resources"),
         (look("Failed", "RUNNING", "JobStatusCheckTimeoutExceeded"), "step 3", "lost"),
         (look("Complete", "STOPPED"), "step 3", "stopped"),
-        (look("Running", "RUNNING", deletionTimestamp="2026-01-01T00:00:00Z"), "step 3", "stopped"),
+        (DELETED, "step 3", "stopped"),
     ],
 )
 def test_every_end_of_a_job_has_its_kind(stage: Stage, ended: str, log: str, kind: str) -> None:
@@ -263,6 +289,7 @@ def test_a_job_that_was_deleted_and_one_without_a_result_are_errors_of_their_own
             'Error from server (Forbidden): rayjobs.ray.io is forbidden: User "me" cannot create resource "rayjobs"',
             "a role must allow to create",
         ),
+        ("error: You must be logged in to the server (Unauthorized)", "log in again"),
         ('Error from server (NotFound): error when creating "STDIN": namespaces "ml" not found', "see train.cluster.kubernetes$"),
     ],
 )
@@ -293,6 +320,22 @@ def test_a_cluster_that_falls_silent_is_waited_for_and_its_job_left_alone(stage:
     stage.kubectl.start(stage.name, SUCCEEDED)
     assert stage.launch(patience_s=20) == RESULT
     assert stage.kubectl.lines("created") == [stage.name]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "Unable to reach the server: read tcp 10.0.0.1:5: read: connection reset by peer",
+        "error: unexpected EOF",
+        "Error from server (InternalError): an error on the server has prevented the request from succeeding",
+        "error: http2: client connection lost",
+        "error: remote: TLS handshake failed",
+    ],
+)
+def test_a_connection_that_breaks_is_no_refusal(stage: Stage, error: str) -> None:
+    stage.kubectl.write("broken", f"{error}\n")
+    stage.kubectl.start(stage.name, SUCCEEDED)
+    assert stage.launch(patience_s=20) == RESULT
 
 
 def test_a_machine_without_kubectl_is_told_apart_at_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

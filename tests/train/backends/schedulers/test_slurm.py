@@ -12,6 +12,7 @@ import pytest
 
 from storage.errors import BadInput, HeadraceError, OutOfReach
 from tests.train.backends.schedulers.scripted_slurm import ScriptedSlurm
+from train.backends import job_backend
 from train.backends.base import StageFailed, run_stage
 from train.backends.cluster import ClusterConfig
 from train.backends.schedulers import scheduler_commands, slurm
@@ -47,7 +48,7 @@ class Stage:
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
     for module in (slurm, scheduler_commands):
         monkeypatch.setattr(module, "POLL_S", 0.01)
-    monkeypatch.setattr(slurm, "_ARRIVAL_S", 0.1)
+    monkeypatch.setattr(job_backend, "ARRIVAL_S", 0.1)
     made = Stage(tmp_path)
     monkeypatch.setenv("PATH", f"{made.slurm.tools}:{os.environ['PATH']}")
     return made
@@ -148,7 +149,7 @@ OOM_LOG = "slurmstepd-n2: error: StepId=24.batch exceeded memory limit (96072089
             "raise train.cluster.slurm.time_l",
         ),
         ("ID_1|PREEMPTED|15|main|None|", "41_1|PREEMPTED|0:0|main|None", "DUE TO PREEMPTION", "stopped", "a job of higher priority"),
-        ("ID_1|CANCELLED|0|main|None|", "41_1|CANCELLED by 0|0:0|main|None", "", "stopped", "somebody cancelled it"),
+        ("ID_1|CANCELLED|0|main|None|", "41_1|CANCELLED by 0|0:0|main|None", "", "stopped", "it was cancelled"),
         ("ID_1|NODE_FAIL|0|main|NodeDown|", "41_1|NODE_FAIL|0:0|main|None", "", "lost", "its node failed"),
         ("ID_1|BOOT_FAIL|0|main|None|", "41_1|BOOT_FAIL|0:0|main|None", "", "lost", "its node did not start"),
         ("ID_1|DEADLINE|0|main|None|", "41_1|DEADLINE|0:0|main|None", "", "stopped", "its deadline"),

@@ -19,7 +19,8 @@ from unittest.mock import patch
 from omegaconf import open_dict
 
 from benchmarks.cluster.verl_sections import verl_play
-from benchmarks.cluster.verl_sections.verl_doubles import MemoryQueue
+from benchmarks.cluster.verl_sections.verl_doubles import LOGPROB, MemoryQueue
+from benchmarks.cluster.verl_sections.verl_masks import mask_errors
 from benchmarks.cluster.verl_sections.verl_play import Stage, broken_worlds
 from storage.records import Message
 from synth.rollouts.episode import Episode
@@ -54,7 +55,7 @@ def wrong_masks(stage: Stage) -> dict[str, Any]:
     trained["response_mask"][int(played["response_mask"].argmin())] = 1
     other["responses"] = played["responses"].clone()
     other["responses"][1] += 1
-    return {"errors": [verl_play.mask_errors(stage.tokenizer, each, stage.wholes[index]) for each in (played, trained, other)]}
+    return {"errors": [mask_errors(stage.tokenizer, each, stage.wholes[index], LOGPROB) for each in (played, trained, other)]}
 
 
 def cut(stage: Stage) -> dict[str, Any]:
