@@ -195,10 +195,12 @@ def _arrival(record: Trajectory) -> str:
 
 def _drop(record: DroppedRecord) -> str:
     """Says why a trajectory is dropped, and what follows."""
-    why = {"stale": "is too old", "failed": "has failed", "slow": "was open for too long"}[record.reason]
+    why = {"stale": "is too old", "failed": "has failed", "slow": "is open for too long"}[record.reason]
     why += f" ({record.failure})" * bool(record.failure)
     attempt = record.ticket.attempt + 1
-    return f"draw {record.ticket.draw} {why}, " + ("and dropped" if attempt < ATTEMPTS else f"at attempt {attempt}: the group is given up")
+    return f"draw {record.ticket.draw} {why}, " + (
+        "and is dropped" if attempt < ATTEMPTS else f"at attempt {attempt}: the group is given up"
+    )
 
 
 def main(arguments: Sequence[str]) -> int:

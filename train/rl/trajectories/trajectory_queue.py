@@ -171,6 +171,8 @@ class TrajectoryQueue:
             content = (self._folder / WORKERS_FILE).read_text(errors="replace").strip()
         except OSError:
             return
+        if not content:  # it is being written
+            return
         most = self._settings.tasks_a_step * self._settings.draws * (self._settings.staleness + 1)
         if not content.isdecimal() or not 1 <= int(content) <= most:
             if content != self._told:

@@ -15,6 +15,7 @@ from storage.errors import HeadraceError
 from storage.records import Outcome
 from synth.rollouts.episode import Trace
 from tests.synth.retail_tasks import task_of
+from train.rl.rewards import hardly_differ
 from train.rl.rollout_batches import Row
 from train.rl.trajectories.queue_ledger import ATTEMPTS, Dropped, QueueLedger, Ticket, Trajectory
 
@@ -79,10 +80,13 @@ class Driven:
 
     def learn(self) -> bool:
         """A step, if there are enough groups."""
+        self.ledger.set_aside(1e-6, self.rounds)
         numbers = self.ledger.next_step()
         if numbers is None:
             return False
         left_out = sorted(self.ledger.left_out)
+        if len(left_out) < self.rounds * self.ledger._tasks_a_step:
+            assert not any(hardly_differ([row.learned for row in self.ledger.groups[one].rows()], 1e-6) for one in numbers)
         step, bound = self.ledger.step, self.ledger._bound
         self.events.append(("step", (numbers, left_out)))
         learned, others = self.ledger.take(numbers, left_out)

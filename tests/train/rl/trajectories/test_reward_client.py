@@ -19,7 +19,7 @@ from storage.records import Outcome
 from tests.synth.retail_tasks import task_of
 from tests.waiting import eventually
 from train.rl.trajectories import reward_client
-from train.rl.trajectories.reward_client import BATCH, Judged, RewardClient, check_service
+from train.rl.trajectories.reward_client import BATCH, Judged, RewardClient, check_service, health
 from train.rl.trajectories.reward_service import Handler
 
 TASK = task_of("price_of_two", 1)
@@ -228,11 +228,11 @@ def test_a_service_of_our_own_is_started_again_when_it_is_killed_and_ends_with_i
 
 def test_an_answer_is_what_the_service_wrote(service, make):
     """The negative control of the tests above: a verdict that the service makes up arrives as it is."""
-    made_up = {"verdicts": [{"outcome": "success", "reward": 0.9, "learned": None}], "seconds": 2.5}
+    made_up = {"verdicts": [{"outcome": "success", "reward": 0.9, "learned": None, "failure": "why"}], "seconds": 2.5}
     client, given = make(service(json.dumps(made_up)).url)
     client.ask("a", conversation())
     assert eventually(lambda: given or client.failure, 30, 0.01)
-    assert given == [("a", Judged(Outcome.SUCCESS, 0.9, None))]
+    assert given == [("a", Judged(Outcome.SUCCESS, 0.9, None, "why"))]
     assert client.bill.seconds == 2.5
 
 
@@ -253,3 +253,10 @@ def test_a_service_that_is_gone_or_is_something_else_is_named_before_a_stage_beg
     other.RequestHandlerClass = type("Other", (Handler,), {"do_GET": lambda self: self._send(200, {"status": "of something else"})})
     with pytest.raises(OutOfReach, match=r"is no reward service of Headrace: correct rl\.reward_url"):
         check_service(other.url)
+
+
+def test_a_service_of_other_code_is_named_before_a_stage_begins(service):
+    older = service()
+    older.RequestHandlerClass = type("Older", (Handler,), {"do_GET": lambda self: self._send(200, health() | {"code": "older"})})
+    with pytest.raises(OutOfReach, match=r"the reward service at http://127.0.0.1:\d+/ runs other code: start it from this version"):
+        check_service(older.url)

@@ -27,6 +27,7 @@ from tests.synth.conversations import conversations
 from tests.synth.retail_tasks import task_of
 from train.rl.rewards import AGGREGATES, SCORERS, score_episodes
 from train.rl.trajectories import reward_service
+from train.rl.trajectories.reward_client import health
 from train.rl.trajectories.reward_service import answer, serve
 
 SCORINGS: list[dict[str, Any]] = [
@@ -149,11 +150,31 @@ def test_a_verifier_that_fails_or_says_nonsense_is_no_failure_of_the_policy(monk
     assert here.outcome is Outcome.JUDGE_FAILURE
 
 
-def test_a_world_that_the_service_does_not_know_is_a_failure_of_the_judge():
+def test_a_world_that_the_service_does_not_know_is_refused_with_advice():
     task, messages = played_tasks()[0]
     given = conversation_of(play(task, right(messages), is_judged_elsewhere=True))
     given["task"]["world"] = "of_another_store"
-    assert [one["outcome"] for one in answer({"conversations": [given], **SCORINGS[0]})["verdicts"]] == [Outcome.JUDGE_FAILURE]
+    with pytest.raises(BadInput, match="world of_another_store is unknown here: start the service with --store of this stage"):
+        answer({"conversations": [given], **SCORINGS[0]})
+
+
+def test_a_conversation_that_cannot_be_scored_costs_no_other_its_verdict(monkeypatch):
+    """Given a scorer that raises at one of two conversations, then that one has no reward, and the verdict says why."""
+    (task, messages), (other, answers) = played_tasks()[:2]
+    given = [conversation_of(play(one, right(said), is_judged_elsewhere=True)) for one, said in ((task, messages), (other, answers))]
+    plain = reward_service.score_rated
+
+    def score(one: Task, *rest: Any) -> Any:
+        if one.id == task.id:
+            raise ZeroDivisionError("scorer\n")
+        return plain(one, *rest)
+
+    expected = answer({"conversations": given, **SCORINGS[1]})["verdicts"]
+    monkeypatch.setattr(reward_service, "score_rated", score)
+    failed, same = answer({"conversations": given, **SCORINGS[1]})["verdicts"]
+    assert failed == {"outcome": Outcome.JUDGE_FAILURE, "reward": None, "learned": None, "failure": "ZeroDivisionError: scorer"}
+    assert same == expected[1]
+    assert (same["outcome"], same["failure"]) == (Outcome.SUCCESS, "")
 
 
 # ---- over HTTP -------------------------------------------------------------------------------------------------------------------
@@ -218,7 +239,7 @@ def test_a_bad_request_is_refused_in_one_line_and_the_service_goes_on(url):
     status, content = post(url, json.dumps({"conversations": [known()], **SCORINGS[0]}).encode())
     assert (status, len(content["verdicts"])) == (200, 1)
     with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url) as response:
-        assert json.loads(response.read()) == {"status": "ready"}
+        assert json.loads(response.read()) == health()
 
 
 def test_a_request_that_is_no_mapping_of_conversations_is_bad_input():
@@ -232,7 +253,7 @@ def test_an_error_of_ours_has_a_text_and_may_be_asked_again(url, monkeypatch):
 
     body = json.dumps({"conversations": [known()], **SCORINGS[0]}).encode()
     with monkeypatch.context() as patch:
-        patch.setattr(reward_service, "score_rated", broken)
+        patch.setattr(reward_service, "_read_weights", broken)
         assert post(url, body) == (500, {"error": "RuntimeError: no memory"})
     assert post(url, body)[0] == 200
 
