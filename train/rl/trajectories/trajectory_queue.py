@@ -298,9 +298,9 @@ class TrajectoryQueue:
         self._dropped += 1
         self._journal.add(DroppedRecord(dropped.ticket, self._ledger.step, reason, failure))
         self.pool.cancel(dropped.ticket)
-        if dropped.again is not None:
+        if dropped.again is not None and self._ledger.is_wanted(dropped.again):
             self._submit([dropped.again])
-        else:  # the group is given up
+        elif dropped.ticket.group not in self._ledger.groups:  # given up, perhaps by another of its draws that was dropped with this one
             for ticket in self.pool.tickets_of(dropped.ticket.group):
                 self.pool.cancel(ticket)
 

@@ -240,3 +240,14 @@ def test_a_number_of_workers_that_cannot_be_is_told_once(queues, tmp_path, capsy
         queue._resize()
         assert queue.pool.size == (8 if given == "8" else 2)
     assert capsys.readouterr().err == f"rollout_workers must hold a number from 1 to 8, and holds '{content}'\n"
+
+
+def test_a_draw_of_a_group_that_is_given_up_meanwhile_is_not_played_again(queues):
+    """Given two draws of a group that are too old at once, one of them for the last time."""
+    queue = queues(lambda _: None)
+    ledger, last = queue._ledger, Ticket(0, 1, ATTEMPTS - 1)
+    queue._submit(ledger.open(TASK, "parent"))
+    ledger.groups[0].attempts[1] = last.attempt
+    for dropped in [ledger.drop(Ticket(0, 0)), ledger.drop(last)]:
+        queue._count_dropped(dropped, "stale")
+    assert queue.pool.open == {}
