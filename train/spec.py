@@ -159,8 +159,8 @@ class RLSettings(ModelSettings):
     )
     ratio: RatioName | None = Field(
         default=None,
-        description="Ratio to the policy that sampled: of each token, or the geometric mean over a chunk (what the policy writes between two tool "
-        "results) or over the sequence; unweighted is always 1; null: as the loss has it.",
+        description="Ratio to the policy that sampled: of each token, or the geometric mean over a chunk (what the policy writes between "
+        "two tool results) or over the sequence; unweighted is always 1; null: as the loss has it.",
     )
     clip_low: float | None = Field(default=None, gt=0, description="The ratio is clipped at 1 minus this; null: as the loss has it.")
     clip_high: float | None = Field(default=None, gt=0, description="The ratio is clipped at 1 plus this; null: as the loss has it.")

@@ -50,12 +50,9 @@ class RayBackend(JobBackend):
 
     def needs(self, spec: StageSpec) -> Sequence[Need]:
         requirement = f"a Ray cluster (version {OLDEST} up to {NEWEST}) whose dashboard answers"
-
-        def answers(patience_s: float | None) -> None:
-            check_journal(self.cluster, spec)
-            check(self.cluster, patience_s=patience_s)
-
-        needs = [Need("cluster", requirement, answers)]
+        needs = [Need("cluster", requirement, lambda patience_s: check(self.cluster, patience_s=patience_s))]
+        if self.cluster.checkpoints is not None and spec.rl is not None and spec.rl.rollout_workers is not None:
+            needs.append(Need("journal", f"a store's folder that {spec.name}'s nodes share", lambda _: check_journal(self.cluster, spec)))
         resources = resources_of(self.cluster, spec)
         if resources.gpus_per_node:
             needs.append(Need("GPUs", f"{resources.nodes} x {resources.gpus_per_node} GPUs, free when a stage of {spec.algorithm} starts"))

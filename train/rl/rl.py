@@ -70,8 +70,8 @@ class BatchQueue(Protocol):
 
 FIGURES = ("step", "reward", "rollouts", "idle_share", "loss", "entropy", "learning_rate", "mean_ratio", "clipped_share", "sampled_kl")
 """Metrics of a step. rollouts: number made, those replaced included. idle_share: share of the batch's rows without an advantage. For the
-tokens of the other rows: mean entropy, mean ratio to the sampling policy, share of tokens whose gradient the clip or the mismatch sets to 0, and KL divergence from the sampling
-policy."""
+tokens of the other rows: mean entropy, mean ratio to the sampling policy, share of tokens whose gradient the clip or the mismatch sets to 0, and KL
+divergence from the sampling policy."""
 
 
 class PolicyTrainer(GRPOTrainer):

@@ -9,8 +9,8 @@ not meet); success from after the last turn is certain, because the expert's con
 The loss of a step is that of RL on the policy's own turns + `rollback_imitation` x the expert's mean negative log-likelihood up to and with
 the crucial turn, over the tokens of its turns. The paper's weight of that term contains the policy's probability of the turn, which
 vanishes where it is needed; this is the plain likelihood.
-What it does not do: several anchors of one course at once (the paper's parallelised initialisation); refresh the expert's conversation under
-the current policy; or tasks whose state is not all in their world (`synth/rollouts/expert_prefix.py`): these start at the request.
+What it does not do: several anchors of one course at once (the paper's parallelised initialisation); refresh the expert's conversation
+under the current policy; or tasks whose state is not all in their world (`synth/rollouts/expert_prefix.py`): these start at the request.
 Source: IPA, in ROME, arXiv 2512.24873, chunk-level initialised resampling and equation 10.
 """
 

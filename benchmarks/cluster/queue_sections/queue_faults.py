@@ -7,9 +7,10 @@ again. Then the stage is repeated from its journal.
 stale_dropped         trajectories that were older than the bound and played again
 partial_resumed       trajectories that one version or worker began and another ended
 reward_retries        requests that were sent again to the reward service
-lost_trajectories     records that an earlier journal had and a later one lacks, draws that a step learned from and that never arrived, and
-                      groups that were opened and are neither learned from, left out, given up, nor open at the end
-doubled_trajectories  tickets that arrived more than once, and groups that were learned from or left out more than once
+lost_trajectories     records that an earlier journal had and a later one lacks, and what `queue_audit.py` finds missing: draws that a step
+                      learned from and that never arrived, groups that are neither learned from, left out, nor given up, and
+                      conversations that the death of workers alone ended
+doubled_trajectories  tickets that arrived more than once, and groups and steps that were learned from or left out more than once
 journal_repeats       1: the repeated stage has the same weights, to the bit
 """
 
@@ -24,8 +25,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import ThreadingHTTPServer
 from pathlib import Path
@@ -34,10 +34,11 @@ from typing import TYPE_CHECKING
 import psutil
 
 from benchmarks.cluster.queue_sections import queue_speed
+from benchmarks.cluster.queue_sections.queue_audit import audit
 from benchmarks.cluster.queue_sections.slow_calls import CALL_S, FAULTS, STRAGGLER
 from benchmarks.harness import ROOT, Deadline, Figures
-from train.rl.trajectories.queue_journal import JOURNAL, DroppedRecord, OpenedRecord, Record, StepRecord, read_journal
-from train.rl.trajectories.queue_ledger import QueueLedger, Trajectory
+from train.rl.trajectories.queue_journal import JOURNAL, DroppedRecord, Record, read_journal
+from train.rl.trajectories.queue_ledger import Trajectory
 from train.rl.trajectories.reward_service import Handler
 
 if TYPE_CHECKING:
@@ -88,7 +89,8 @@ def measure(deadline: Deadline) -> Figures:
         records = read_journal(folder / JOURNAL)
         metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
         repeated = queue_speed.run_spec(spec, Path(scratch) / "repeated", "repeated from its journal", folder / JOURNAL)
-        lost, doubled = audit(records, spec)
+        assert spec.rl is not None
+        lost, doubled = audit(records, spec.rl.draws)
         first, again = (json.loads((path / "result.json").read_text())["weights_hash"] for path in (folder, repeated.folder))
         return {
             "stale_dropped": float(sum(isinstance(record, DroppedRecord) for record in records)),
@@ -141,35 +143,6 @@ def _rollout_workers(pid: int) -> list[int]:
         return [child.pid for child in children if "spawn_main" in " ".join(child.cmdline()) and child.create_time() < time.time() - 10]
     except psutil.Error:
         return []
-
-
-def audit(records: Sequence[Record], spec: StageSpec) -> tuple[int, int]:
-    """Lost and doubled trajectories of a finished stage's journal."""
-    assert spec.rl is not None
-    settings = spec.rl
-    arrived = Counter(str(record.ticket) for record in records if isinstance(record, Trajectory))
-    taken = Counter(number for record in records if isinstance(record, StepRecord) for number in (*record.groups, *record.left_out))
-    doubled = sum(count - 1 for count in (*arrived.values(), *taken.values()))
-    ledger = QueueLedger(tasks_a_step=settings.tasks_a_step, draws=settings.draws, bound=settings.staleness, max_steps=settings.max_steps)
-    lost = opened = given_up = 0
-    for record in records:
-        match record:
-            case OpenedRecord():
-                ledger.open(record.task, record.parent)
-                opened += 1
-            case Trajectory():
-                ledger.arrive(record)
-            case DroppedRecord():
-                was_open = record.ticket.group in ledger.groups
-                given_up += was_open and ledger.drop(record.ticket).again is None
-            case StepRecord():
-                every = ledger.groups
-                lost += sum(settings.draws - len(every[number].arrived) for number in record.groups)
-                ledger.take(record.groups, record.left_out)
-    open_at_end = len(ledger.groups)
-    lost += max(0, open_at_end - settings.staleness * settings.tasks_a_step)
-    lost += abs(opened - sum(taken.values()) - given_up - open_at_end)
-    return lost, doubled
 
 
 if __name__ == "__main__":

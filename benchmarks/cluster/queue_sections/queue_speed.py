@@ -8,7 +8,8 @@ async_difference_lo95      lower end of its 95 % interval, over seeds and tasks 
 simulated_vs_measured      relative difference between the wall of that stage and what a simulation says (`queue_simulation.py`)
 
 Every call of a tool waits 20 ms, in the straggler world 200 ms (`slow_worlds.py`). In batch mode the calls that fall into one round of
-tokens run side by side. A fifth of the tasks is in the straggler world.
+tokens run side by side. A fifth of the tasks is in the straggler world. The stages with workers and in turn run with every seed of `SEEDS`
+(walls: their medians); batch mode runs once, with the first seed, because it is only timed.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ def measure(deadline: Deadline) -> Figures:
         walls = {arm: statistics.median(one.wall_s for one in runs) for arm, runs in stages.items()}
         difference, low = _difference(stages["trajectories"], stages["in turn"])
         simulated = simulated_wall(make, stages, Path(scratch))
-        print(f"    walls: {', '.join(f'{arm} {wall:.1f} s' for arm, wall in walls.items())}; simulated {simulated:.1f} s", flush=True)
+        told = ", ".join(f"{arm} {wall:.1f} s (runs: {len(stages[arm])})" for arm, wall in walls.items())
+        print(f"    walls: {told}; simulated {simulated:.1f} s", flush=True)
         return {
             "async_speedup_4": walls["batches"] / walls["trajectories"],
             "async_speedup_4_in_turn": walls["in turn"] / walls["trajectories"],
@@ -84,7 +86,7 @@ def measure(deadline: Deadline) -> Figures:
 
 
 def _seeds() -> dict[str, Sequence[int]]:
-    """Batch mode is only timed."""
+    """Of each arm. Batch mode is only timed, so it runs once."""
     return {"trajectories": SEEDS, "in turn": SEEDS, "batches": SEEDS[:1]}
 
 

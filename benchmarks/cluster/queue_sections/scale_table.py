@@ -2,9 +2,10 @@
 
 One idea: each row is a formula over unit costs. Each unit cost is one measurement, ours or a published one; `UNITS` names its source. RL is
 simulated (`queue_simulation.py`) with the product's own ledger and routing. Where a GPU can be had, `gpu_*` figures replace the published
-ones.
+ones. Headrace's own workers run on one machine and one GPU, with its own engine; these tables are of an engine such as verl or ROLL, at
+published rates.
 
-Not included: the start of processes, checkpoints, evaluation, faults, and anything that the network does.
+Not included: the second SFT, probes, the start of processes, checkpoints, evaluation, faults, and anything that the network does.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ UNITS: Mapping[str, tuple[float, str]] = {
     "learned tokens a second and GPU": (7_500, "7 B, FSDP, 96 H100; published by foundation-model-stack/fms-fsdp"),
     "read tokens a second and GPU": (30_000, "2 x 8e9 floating-point operations a token at half of an H100's 989e12 a second; computed"),
     "seconds of new weights": (2.4, "9.6 s for 32 B in RollArt (arXiv 2512.22560), a quarter of it for 8 B"),
-    "prompt tokens": (2_270, "mean of 66 experts in 11 worlds, four characters a token: 2,086 of tools, 187 of system and user; ours"),
+    "prompt tokens": (2_270, "mean of 66 experts in 11 worlds, four characters a token: tools, system and user; ours"),
+    "prompt tokens without tools": (187, "the same experts: system and user; ours"),
     "answer tokens": (60, "the same experts, 3.3 answers; ours"),
     "result tokens": (131, "the same experts; ours"),
     "verdict_s": (0.0005, "mean of the reward service, `reward_billed_s` of `make bench cluster`; ours"),
@@ -59,13 +61,13 @@ def conversation(thinking: bool) -> Shape:
 def row(gpus: int) -> Row:
     sampled, read, million = _unit("sampled tokens a second and GPU"), _unit("read tokens a second and GPU"), 1_000_000
     tokens = {thinking: sum(conversation(thinking).answers) for thinking in (False, True)}
-    results, prompt = _unit("result tokens"), _unit("prompt tokens")
+    results, prompt, own = _unit("result tokens"), _unit("prompt tokens"), _unit("prompt tokens without tools")
     hour = 3600 * gpus
     whole = SEED_CONVERSATIONS * EPOCHS * (prompt + tokens[False] + results)
     players, rl = best_split(gpus, thinking=False)
     return Row(
         gpus,
-        million * (tokens[False] / sampled + (187 + results) / read) / hour,
+        million * (tokens[False] / sampled + (own + results) / read) / hour,
         million * (tokens[False] / sampled + (prompt + results) / read) / hour,
         million * (tokens[True] / sampled + (prompt + results) / read) / hour,
         whole / _unit("learned tokens a second and GPU") / hour,
@@ -113,7 +115,7 @@ def _rl_hours(gpus: int, players: int, thinking: bool) -> float:
     )
     slow = Shape("slow tools", shape.prompt, shape.answers, shape.observed)
     queue = QueueShape(float("inf"), players, SIMULATED_STEPS, TASKS_A_STEP, DRAWS, 2, {"tools": 0.02, "slow tools": 0.2})
-    runs = [simulate(queue, costs, [shape] * 4 + [slow], seed)["wall_s"] for seed in range(1)]
+    runs = [simulate(queue, costs, [shape] * 4 + [slow], seed)["wall_s"] for seed in range(3)]
     return RL_STEPS / SIMULATED_STEPS * statistics.median(runs) / 3600
 
 

@@ -69,8 +69,10 @@ class ContinuousBatch:
         """Samples the next tokens with the weights that the model has now. version: their number, for `Answered.versions`."""
         self._version = version
         self._engine.decoder.load_weights()
-        for slot in self._taken.values():
+        for place, slot in self._taken.items():
             slot.fed = 0
+            if slot.waits:  # read when it goes on
+                self._engine.decoder.free(place)
 
     def join(self, key: str, request: ChatRequest, after: Sequence[tuple[ChatAnswer, Sequence[Message]]] = ()) -> bool:
         """Opens a conversation in a free slot. False: its tokens fill the model's window, so it has no slot and is over.
@@ -120,7 +122,9 @@ class ContinuousBatch:
 
     def leave(self, key: str) -> None:
         """Frees the slot of a conversation."""
-        del self._taken[self._place.pop(key)]
+        place = self._place.pop(key)
+        del self._taken[place]
+        self._engine.decoder.free(place)
 
     def _sample(self, ready: Sequence[tuple[int, _Slot]]) -> None:
         new = [(place, slot) for place, slot in ready if slot.fed == 0]

@@ -67,6 +67,8 @@ class _Decoder(Protocol):
 
     def feed(self, slots: Sequence[int], chunks: Sequence[Sequence[int]]) -> torch.Tensor: ...
 
+    def free(self, slot: int) -> None: ...
+
     def load_weights(self) -> None: ...
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor: ...
@@ -85,6 +87,10 @@ class _TransformersDecoder:
 
     def allocate(self, slots: int, length: int) -> None:
         self._read: list[list[int]] = [[] for _ in range(slots)]
+
+    def free(self, slot: int) -> None:
+        """Empties a slot, so that it is not read again with the others."""
+        self._read[slot] = []
 
     def load_weights(self) -> None:
         """The model reads its weights at every pass."""

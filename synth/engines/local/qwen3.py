@@ -179,6 +179,10 @@ class Qwen3Decoder:
         self._caches = [(np.empty(shape, dtype=np.float32), np.empty(shape, dtype=np.float32)) for _ in self._layers]
         self._lengths = np.zeros(slots, dtype=np.int64)
 
+    def free(self, slot: int) -> None:
+        """Empties a slot."""
+        self._lengths[slot] = 0
+
     def read(self, slots: Sequence[int], contexts: Sequence[Sequence[int]]) -> torch.Tensor:
         """Replaces the content of these distinct slots; last hidden states, [slots, width]. Equal contexts are read once."""
         self._lengths[slots] = 0

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from storage.errors import BadInput
 from train.backends.cluster import ClusterConfig, job, resources_of
 from train.backends.ray import RayBackend, describe_job
 from train.config import CascadeConfig
@@ -134,6 +135,22 @@ def test_rl_takes_one_gpu_of_one_node_whatever_sft_takes() -> None:
     _, asked = describe_job(rl, Path("/store/models/s"), cluster)
     assert asked["entrypoint"] == "python -P -m train.run /store/models/s/spec.json"
     assert (asked["entrypoint_num_gpus"], asked["entrypoint_num_cpus"]) == (1.0, 24.0)
+
+
+def test_a_journal_that_would_not_be_sent_is_refused() -> None:
+    fields: dict[str, Any] = {"name": "s", "store": "/store", "release_id": "r", "split": "s", "model_out": "/store/models/s/model"}
+    spec = StageSpec(algorithm="rl", rl=RLSettings(staleness=1, rollout_workers=2), **fields)
+    sent, shared = ClusterConfig(checkpoints="s3://bucket/store"), ClusterConfig()
+    words = r"stage s: rollout_workers keep a journal.*share the store's folder.*set rollout_workers to null"
+    with pytest.raises(BadInput, match=words):
+        describe_job(spec, Path("/store/models/s"), sent)
+    check = {need.name: need.check for need in RayBackend(sent).needs(spec)}["journal"]
+    assert check is not None
+    with pytest.raises(BadInput, match=words):
+        check(None)
+    describe_job(spec, Path("/store/models/s"), shared)
+    describe_job(spec.model_copy(update={"rl": RLSettings(staleness=1)}), Path("/store/models/s"), sent)
+    assert "journal" not in [need.name for need in RayBackend(shared).needs(spec)]
 
 
 def test_a_stage_needs_the_gpus_that_it_takes_and_shares_its_batch_among_them() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -211,3 +212,20 @@ def test_a_conversation_that_outgrows_the_window_leaves_its_slot_to_another(engi
 
 def test_the_memory_of_the_caches_bounds_the_slots(model, tokenizer):
     assert ContinuousBatch(HFEngine(model, tokenizer, batch_rows=2), 6).slots == 2
+
+
+def test_slots_that_are_free_or_wait_are_not_read_with_the_others(model, tokenizer, monkeypatch) -> None:
+    engine = HFEngine(model, tokenizer, is_fused=False)
+    batch, fed, feed = ContinuousBatch(engine, 4), list[list[int]](), engine.decoder.feed
+    monkeypatch.setattr(engine.decoder, "feed", lambda slots, chunks: (fed.append(list(slots)), feed(slots, chunks))[1])
+    short, *rest = requests_of(temperature=1.0)[:4]
+    batch.join("short", replace(short, max_tokens=1))
+    for key, request in zip("abc", rest, strict=True):
+        batch.join(key, replace(request, max_tokens=9))
+    batch.step()
+    batch.leave("b")
+    batch.leave("c")
+    batch.join("d", rest[1])
+    batch.use_weights(1)
+    batch.step()
+    assert fed == [[0, 1, 2, 3], [1, 2]]
