@@ -143,7 +143,8 @@ class CascadeConfig(BaseModel):
     )
     backend: BackendName = Field(
         "local",
-        description="What runs the stages: local (a process here), ray, verl or roll (jobs on a Ray cluster), slurm, or kuberay (Kubernetes).",
+        description="What runs the stages: local (a process here), ray, verl or roll (jobs on a Ray cluster), slurm, or kuberay "
+        "(Kubernetes).",
     )
     cluster: ClusterConfig = Field(
         default_factory=ClusterConfig,

@@ -1,8 +1,8 @@
 """Interface of all backends, and `run_stage`, which runs a stage with any of them.
 
-One idea: a backend gets a stage's spec and folder and starts its training somewhere: our own trainer runs as `python -P -m train.run
-SPEC`; verl and ROLL run their own programs. The folder is the contract: while the stage runs, the backend copies log.txt and metrics.jsonl into it; when the stage is done, the model folder and result.json. The cascade does
-not know which backend it uses.
+One idea: a backend gets a stage's spec and folder and starts its training somewhere: our own trainer runs as `python -P -m train.run SPEC`;
+verl and ROLL run their own programs. The folder is the contract: while the stage runs, the backend copies log.txt and metrics.jsonl into
+it; when the stage is done, the model folder and result.json. The cascade does not know which backend it uses.
 A backend holds no state. `launch` finds a stage that a killed launcher started, so nothing is trained twice.
 
 What it does not do: list the backends (`train/backends/named.py`).

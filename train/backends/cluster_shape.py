@@ -24,6 +24,10 @@ Rules = TypeVar("Rules")
 
 MEMORY_SHARE = 0.6
 """Share of a GPU's memory for the inference engine; the trainer uses the same GPU."""
+CALL_MARK = "<tool_call>"
+"""What begins a call in the answers that the rendered tool parsers (verl's `hermes`, ROLL's `qwen25`) read."""
+_TEMPLATES = ("chat_template.jinja", "chat_template.json", "tokenizer_config.json")
+"""Files of a model folder that may have its chat template."""
 _OURS: Mapping[str, tuple[str | bool, ...]] = {
     "precision": ("fp32",),
     "loss": ("rft", "ipa"),
@@ -72,6 +76,8 @@ def check_stage(spec: StageSpec, shape: ClusterShape, items: Sequence[ReleasedIt
     check_settings(spec)
     check_folder(spec.model_in)
     _check_model(spec.model_in, shape)
+    if spec.rl is not None:
+        _check_calls(spec.model_in)
     if shape.gpus_per_node % shape.tensor_parallel:
         raise BadInput(
             f"tensor_parallel {shape.tensor_parallel} does not divide gpus_per_node {shape.gpus_per_node}; a copy of the policy may not "
@@ -125,6 +131,16 @@ def check_settings(spec: StageSpec) -> None:
             )
     if spec.rl is not None and spec.rl.staleness:
         raise BadInput(f"rl.staleness is {spec.rl.staleness}, and a rendered stage plays and learns in turn, on the same GPUs: set it to 0")
+
+
+def _check_calls(folder: Path) -> None:
+    """Checks that the policy's chat template has the mark of calls that the rendered tool parsers read."""
+    texts = [path.read_text(encoding="utf-8") for name in _TEMPLATES if (path := folder / name).is_file()]
+    if not any(CALL_MARK in text for text in texts):
+        raise BadInput(
+            f"the chat template of {folder} writes calls in another form than {CALL_MARK}, the only one that is rendered: train it with "
+            "the backend local or ray"
+        )
 
 
 def _check_model(folder: Path, shape: ClusterShape) -> None:

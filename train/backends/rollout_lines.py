@@ -17,7 +17,6 @@ from typing import Any
 from storage.files import replace_atomically
 from storage.records import JSON
 
-
 _untold: set[Path] = set()
 """Folders whose lines could not be written, which was said once."""
 

@@ -36,6 +36,7 @@ class Play:
     answers: task -> texts of the policy.
     openings: key of a conversation (`scripted_chat.key_of`) -> task.
     broken: task -> how many of its first rollouts meet a broken world; -1: all.
+    unread: task -> at how many of its first rollouts the row is not read.
     filtered: whether our filter of groups decides; False lets every group through (a control).
     sequence_length: in place of the rendered one.
     """
@@ -44,6 +45,7 @@ class Play:
     answers: Mapping[str, Sequence[str]]
     openings: Mapping[str, str]
     broken: Mapping[str, int] = field(default_factory=dict)
+    unread: Mapping[str, int] = field(default_factory=dict)
     filtered: bool = True
     sequence_length: int | None = None
 
@@ -77,6 +79,26 @@ def break_worlds(broken: Mapping[str, int]) -> None:
     Episode._call = broken_call  # type: ignore[method-assign]
 
 
+def lose_rows(unread: Mapping[str, int]) -> None:
+    """Makes the environment raise before the conversations of these tasks, where ROLL's runner catches nothing."""
+    from train.backends.roll.gem_environment import HeadraceEnvironment
+
+    left, lock, reset = dict(unread), threading.Lock(), getattr(HeadraceEnvironment.reset, "unbroken", HeadraceEnvironment.reset)
+
+    def broken_reset(self: HeadraceEnvironment, seed: int = 0) -> Any:
+        opened = reset(self, seed)
+        task = opened[1]["task_id"]
+        with lock:
+            fails = left.get(task, 0) > 0
+            left[task] = left.get(task, 0) - fails
+        if fails:
+            raise OSError("the row is not there")
+        return opened
+
+    broken_reset.unbroken = reset  # type: ignore[attr-defined]
+    HeadraceEnvironment.reset = broken_reset  # type: ignore[method-assign]
+
+
 class _EveryGroup:
     def __init__(self, *_: Any) -> None:
         pass
@@ -98,6 +120,7 @@ def play(folder: Path, job: Play) -> list[Any]:
     config.sequence_length = job.sequence_length or config.sequence_length
     call_actors_directly()
     break_worlds(job.broken)
+    lose_rows(job.unread)
     tokenizer = AutoTokenizer.from_pretrained(config.pretrain)
     workers = config.train_env_manager
     queue = DirectActor(GroupQueueManager, config, workers, "train")

@@ -59,8 +59,9 @@ def policy(tmp_path: Path) -> Path:
     folder = tmp_path / "qwen3-8b"
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(QWEN3_8B))
-    for name in ("model-00001-of-00004.safetensors", "tokenizer.json", "chat_template.jinja"):
+    for name in ("model-00001-of-00004.safetensors", "tokenizer.json"):
         (folder / name).write_text("{}")
+    (folder / "chat_template.jinja").write_text("<tool_call>")
     return folder
 
 

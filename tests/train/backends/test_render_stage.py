@@ -55,6 +55,12 @@ def test_a_policys_folder_that_lacks_something(released, policy, refused, missin
     assert says in refused(stage(released, policy))
 
 
+def test_a_policy_whose_calls_the_rendered_parsers_do_not_read(released, policy, refused):
+    (policy / "chat_template.jinja").write_text("<|python_tag|>")
+    assert f"the chat template of {policy} writes calls in another form than <tool_call>" in refused(stage(released, policy))
+    render("verl", stage(released, policy, sft=SFT), ClusterShape(), adapter=CLASS)  # SFT reads no calls
+
+
 def test_no_policy_to_begin_with(released, refused):
     assert "only the backend local makes a fresh tiny policy" in refused(stage(released, None))
 

@@ -40,12 +40,13 @@ class Engine:
     """How one engine is started and what it leaves. A `folder` is that of the engine's files in the stage's folder.
 
     version: that stages are rendered for. version_command: prints the installed one. is_prefix: whether `version` is only its beginning.
-    goes_on: whether a further attempt goes on from the last checkpoint, in the same folder.
-    left: folders and files that are removed when the stage is done.
-    signs: text in the log of a failed job -> kind of the failure.
+    resumes: whether a further attempt goes on from the last checkpoint, in the same folder.
+    removed_at_end: folders and files that are removed when the stage is done.
+    failure_signs: text in the log of a failed job -> kind of the failure.
     check: raises BadInput for a stage that the engine cannot bring to a saved policy.
-    variables: (folder) -> environment. metrics: (folder, log) -> rows by step. saved: newest first.
-    drop: removes a saved policy that is not whole, so that the engine does not go on from it.
+    variables: (folder) -> environment. metrics: (folder, log) -> rows by step.
+    list_saved: newest first.
+    remove_saved: removes a saved policy that is not whole, so that the engine does not go on from it.
     """
 
     name: RenderEngine
@@ -53,14 +54,14 @@ class Engine:
     version: str
     version_command: str
     is_prefix: bool
-    goes_on: bool
-    left: Sequence[str]
-    signs: Mapping[str, FailureKind]
+    resumes: bool
+    removed_at_end: Sequence[str]
+    failure_signs: Mapping[str, FailureKind]
     check: Callable[[StageSpec], None]
     variables: Callable[[Path], Mapping[str, str]]
     metrics: Callable[[Path, str], list[Row]]
-    saved: Callable[[Path], list[Saved]]
-    drop: Callable[[Path, Saved], None]
+    list_saved: Callable[[Path], list[Saved]]
+    remove_saved: Callable[[Path, Saved], None]
 
 
 def check_policy(folder: Path, model_in: Path) -> None:
@@ -79,15 +80,16 @@ def check_policy(folder: Path, model_in: Path) -> None:
             raise BadInput(f"{folder} has {found.get(name, 'no tensor')} as {name}, and the policy before it {shape}")
 
 
-def ours(rows: Mapping[int, Mapping[str, Any]], names: Mapping[str, str], needed: str) -> list[Row]:
+def translate_metrics(rows: Mapping[int, Mapping[str, Any]], names: Mapping[str, str], required: str) -> list[Row]:
     """An engine's metrics as rows of `metrics.jsonl`, in order of steps.
 
-    rows: step, from 1 -> the engine's metrics. names: the engine's name -> ours. needed: our metric without which a step is not finished.
+    rows: step, from 1 -> the engine's metrics. names: the engine's name -> ours.
+    required: our metric without which a step is not finished.
     """
     found: list[Row] = []
     for step in sorted(rows):
-        row = {ours: float(rows[step][name]) for name, ours in names.items() if _is_number(rows[step].get(name))}
-        if needed in row:
+        row = {own: float(rows[step][name]) for name, own in names.items() if _is_number(rows[step].get(name))}
+        if required in row:
             found.append({"step": float(step), **row})
     return found
 

@@ -60,7 +60,7 @@ class EngineBackend(JobBackend):
         engine = self.engine
         made_of = hashlib.sha256(f"{engine.name}\n{spec.model_dump_json()}".encode()).hexdigest()[:8]
         name = f"headrace-{folder.name}-{made_of}{f'-{attempt}' if attempt > 1 else ''}"
-        place = folder.absolute() / (engine.name if engine.goes_on or attempt == 1 else f"{engine.name}-{attempt}")
+        place = folder.absolute() / (engine.name if engine.resumes or attempt == 1 else f"{engine.name}-{attempt}")
         variables, about = engine.variables(place), {_FOLDER: place.name}
         return engine_job(self.cluster, name, spec.name, str(place / _SCRIPT), variables=variables, about=about)
 
@@ -101,8 +101,12 @@ class EngineBackend(JobBackend):
         check_fits(self.engine, spec, self.cluster)
         body = self.describe(spec, folder)
         place = folder.absolute() / body["metadata"][_FOLDER]
-        drafted = draft(self.engine.name, _placed(spec, place), _shape(self.cluster))
-        return {**_texts(drafted.files, self.engine), "spec.json": spec.model_dump_json(indent=1), "job.json": json.dumps(body, indent=1)}
+        drafted = draft(self.engine.name, move_output(spec, place), cluster_shape(self.cluster))
+        return {
+            **rendered_files(drafted.files, self.engine),
+            "spec.json": spec.model_dump_json(indent=1),
+            "job.json": json.dumps(body, indent=1),
+        }
 
 
 class VerlBackend(EngineBackend):
@@ -163,14 +167,14 @@ class _EngineFiles(JobFiles):
             BadInput: the stage cannot be rendered, or the cluster has no GPUs.
         """
         engine, place = self._engine, self._place
-        spec = _placed(self.spec, place)
-        files = _texts(render(engine.name, spec, _shape(self.cluster)).files, engine)
+        spec = move_output(self.spec, place)
+        files = rendered_files(render(engine.name, spec, cluster_shape(self.cluster)).files, engine)
         check_gpus(self.cluster, engine.title)
         self.clear()
         for stale in (self.folder / TAGS, place / RESULT):
             stale.unlink(missing_ok=True)
         for earlier in [self.folder / engine.name, *self.folder.glob(f"{engine.name}-[0-9]*")]:
-            if earlier.is_dir() and (earlier.name != place.name or not engine.goes_on or not _is_same(place, files)):
+            if earlier.is_dir() and (earlier.name != place.name or not engine.resumes or not _is_same(place, files)):
                 shutil.rmtree(earlier)
         with disk_errors("preparing a stage", self.folder):
             if not (place / _DATA).exists():
@@ -179,11 +183,11 @@ class _EngineFiles(JobFiles):
                 (place / name).write_text(text, encoding="utf-8")
             replace_atomically(self.folder / "spec.json", lambda path: path.write_text(self.spec.model_dump_json(indent=1)))
         done = 0
-        for saved in engine.saved(place) if engine.goes_on else ():
+        for saved in engine.list_saved(place) if engine.resumes else ():
             if not self._problem(saved):
                 done = saved.step
                 break
-            engine.drop(place, saved)
+            engine.remove_saved(place, saved)
         forget_after(place / _ROLLOUTS, done)
 
     def bring(self, log: str | None) -> None:
@@ -205,7 +209,7 @@ class _EngineFiles(JobFiles):
             ready = self._ready()
             if ready is not None:
                 return self._publish(ready)
-            saved = next(iter(self._engine.saved(self._place)), None)
+            saved = next(iter(self._engine.list_saved(self._place)), None)
             problem = self._problem(saved) if saved is not None else ""
             is_late = time.monotonic() >= end
             if saved is not None and not problem and saved.step >= self.spec.settings.max_steps:
@@ -233,11 +237,11 @@ class _EngineFiles(JobFiles):
         if ended.exit_code == OTHER_VERSION:
             return "version"
         known = failure_kind(ended, log, last_line(log))
-        return next((kind for words, kind in self._engine.signs.items() if words in log), known) if known == "stage" else known
+        return next((kind for words, kind in self._engine.failure_signs.items() if words in log), known) if known == "stage" else known
 
     def advice(self, kind: FailureKind) -> str:
         title, version = self._engine.title, self._engine.version
-        where = "its last checkpoint" if self._engine.goes_on else "its input policy"
+        where = "its last checkpoint" if self._engine.resumes else "its input policy"
         own: dict[FailureKind, str] = {
             "start": f"it did not start: are {title} and Headrace in the image, or on the nodes?",
             "memory": "it ran out of memory: fewer tokens or draws, more tensor_parallel, or more GPUs in `train.cluster`",
@@ -285,21 +289,21 @@ class _EngineFiles(JobFiles):
     def _publish(self, result: Mapping[str, Any]) -> bool:
         """Writes result.json, and removes the checkpoints."""
         replace_atomically(self.folder / RESULT, lambda path: path.write_text(json.dumps(result)))
-        for name in self._engine.left:
+        for name in self._engine.removed_at_end:
             shutil.rmtree(self._place / name, ignore_errors=True)
         return True
 
 
-def _placed(spec: StageSpec, place: Path) -> StageSpec:
+def move_output(spec: StageSpec, place: Path) -> StageSpec:
     """The spec whose files are rendered for the engine's folder."""
     return spec.model_copy(update={"model_out": place / "model"})
 
 
-def _shape(cluster: ClusterConfig) -> ClusterShape:
+def cluster_shape(cluster: ClusterConfig) -> ClusterShape:
     return ClusterShape(nodes=cluster.nodes, gpus_per_node=cluster.gpus_per_node, **cluster.engine.model_dump())
 
 
-def _texts(rendered: Mapping[str, str], engine: Engine) -> dict[str, str]:
+def rendered_files(rendered: Mapping[str, str], engine: Engine) -> dict[str, str]:
     """The rendered files that a job runs, and its start script."""
     pattern = f"{engine.version}*" if engine.is_prefix else f'"{engine.version}"'
     script = f"""#!/usr/bin/env bash

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from storage.errors import BadInput
-from train.backends.engines.engine_results import Engine, Row, Saved, ours
+from train.backends.engines.engine_results import Engine, Row, Saved, translate_metrics
 from train.backends.roll.roll_pipeline import CHECKPOINTS, COMMIT, ENVIRONMENT, OUTPUT
 from train.spec import StageSpec
 
@@ -58,7 +58,7 @@ def _metrics(folder: Path, log: str) -> list[Row]:
                 continue
             if isinstance(logged.get("step"), int) and isinstance(logged.get("metrics"), dict):
                 rows.setdefault(logged["step"] + 1, {}).update(logged["metrics"])
-    return ours(rows, _NAMES, "reward")
+    return translate_metrics(rows, _NAMES, "reward")
 
 
 def _history(folder: Path) -> list[dict[str, Any]]:
@@ -101,12 +101,12 @@ ROLL = Engine(
     version=COMMIT,
     version_command='echo "${ROLL_COMMIT:-$(git -c safe.directory=* -C "${ROLL_HOME:-.}" rev-parse HEAD)}"',
     is_prefix=True,
-    goes_on=False,
-    left=(CHECKPOINTS, OUTPUT),
-    signs={"ROLL plans with the GPUs that its driver sees": "resources"},
+    resumes=False,
+    removed_at_end=(CHECKPOINTS, OUTPUT),
+    failure_signs={"ROLL plans with the GPUs that its driver sees": "resources"},
     check=_check,
     variables=lambda folder: {},
     metrics=_metrics,
-    saved=_saved,
-    drop=lambda folder, saved: shutil.rmtree(saved.folder),
+    list_saved=_saved,
+    remove_saved=lambda folder, saved: shutil.rmtree(saved.folder),
 )

@@ -16,7 +16,7 @@ from typing import Any
 
 from storage.errors import BadInput
 from storage.files import replace_atomically
-from train.backends.engines.engine_results import Engine, Row, Saved, ours
+from train.backends.engines.engine_results import Engine, Row, Saved, translate_metrics
 from train.backends.rollout_lines import json_lines
 from train.backends.verl.verl_overrides import VERSION
 from train.spec import StageSpec
@@ -61,7 +61,7 @@ def _metrics(folder: Path, log: str) -> list[Row]:
             if isinstance(line.get("step"), int) and isinstance(line.get("data"), dict):
                 rows.setdefault(line["step"], {}).update(line["data"])
     is_sft = any("train/loss" in row for row in rows.values())
-    return ours(rows, _SFT if is_sft else _RL, "loss" if is_sft else "reward")
+    return translate_metrics(rows, _SFT if is_sft else _RL, "loss" if is_sft else "reward")
 
 
 def _saved(folder: Path) -> list[Saved]:
@@ -100,12 +100,12 @@ VERL = Engine(
     version=VERSION,
     version_command="python3 -c 'from importlib.metadata import version; print(version(\"verl\"))'",
     is_prefix=False,
-    goes_on=True,
-    left=(_CHECKPOINTS,),
-    signs={"is less than total desired GPUs": "resources"},
+    resumes=True,
+    removed_at_end=(_CHECKPOINTS,),
+    failure_signs={"is less than total desired GPUs": "resources"},
     check=_check,
     variables=_variables,
     metrics=_metrics,
-    saved=_saved,
-    drop=_drop,
+    list_saved=_saved,
+    remove_saved=_drop,
 )

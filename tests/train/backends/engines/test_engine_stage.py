@@ -47,8 +47,8 @@ class Stage:
         self.policy.mkdir()
         config = {"model_type": "qwen3", "hidden_size": 8, "num_attention_heads": 2, "max_position_embeddings": 512}
         (self.policy / "config.json").write_text(json.dumps(config))
-        for name in ("tokenizer.json", "chat_template.jinja"):
-            (self.policy / name).write_text("{}")
+        (self.policy / "tokenizer.json").write_text("{}")
+        (self.policy / "chat_template.jinja").write_text("<tool_call>")
         weights = {f"model.layers.{layer}.weight": np.full((8, 8), layer, np.float32) for layer in range(2)}
         save_file(weights, self.policy / "model.safetensors")
 

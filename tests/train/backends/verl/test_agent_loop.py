@@ -57,7 +57,7 @@ def test_a_wrong_mask_and_a_wrong_token_are_counted(facts):
 def test_what_is_known_of_a_rollout_goes_to_verl_and_to_a_line_of_its_own(facts):
     expert = facts["expert"]
     headrace, line = expert["fields"]["headrace"], expert["line"]
-    assert headrace["outcome"] == "success" and headrace["turns"] == expert["answers"]
+    assert headrace["outcome"] == "success" and headrace["turns"] == expert["num_turns"] == expert["answers"]
     assert expert["fields"]["reward_extra_info"] == {"success": 1.0, "turns": headrace["turns"], "calls": headrace["calls"]}
     assert expert["versions"] == [3, 2 + expert["answers"]], "of the weights of its first answer and its last"
     assert line["task_id"] == headrace["task_id"] and line["reward"] == 1.0 and line["uid"] == "u" and line["global_steps"] == 3
