@@ -11,6 +11,7 @@ import os
 import socket
 import sys
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,10 @@ def rollout_figures(folder: Path) -> dict[str, float]:
     return {"rollouts_played": float(played), "rollouts_dropped": float(dropped), **shares}
 
 
+def _write(text: str, path: Path) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
 def forget_after(folder: Path, step: int) -> None:
     """Removes the lines of later steps (`global_steps`), which an engine plays again from its checkpoint of this step."""
     for path in folder.glob("*.jsonl"):
@@ -76,4 +81,4 @@ def forget_after(folder: Path, step: int) -> None:
         kept = [line for line in lines if int(line.get("global_steps") or 0) <= step]
         if len(kept) < len(lines):
             text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in kept)
-            replace_atomically(path, lambda new, text=text: new.write_text(text, encoding="utf-8"))
+            replace_atomically(path, partial(_write, text))

@@ -54,8 +54,11 @@ class BatchQueue(Protocol):
     names: of the metrics of a batch. metrics: of the last one.
     """
 
-    names: Sequence[str]
-    metrics: Mapping[str, float]
+    @property
+    def names(self) -> Sequence[str]: ...
+
+    @property
+    def metrics(self) -> Mapping[str, float]: ...
 
     def begin(self, checkpoint: Path | None) -> None: ...
 
@@ -70,8 +73,8 @@ class BatchQueue(Protocol):
 
 FIGURES = ("step", "reward", "rollouts", "idle_share", "loss", "entropy", "learning_rate", "mean_ratio", "clipped_share", "sampled_kl")
 """Metrics of a step. rollouts: number made, those replaced included. idle_share: share of the batch's rows without an advantage. For the
-tokens of the other rows: mean entropy, mean ratio to the sampling policy, share of tokens whose gradient the clip or the mismatch sets to 0, and KL
-divergence from the sampling policy."""
+tokens of the other rows: mean entropy, mean ratio to the sampling policy, share of tokens whose gradient the clip or the mismatch sets to
+0, and KL divergence from the sampling policy."""
 
 
 class PolicyTrainer(GRPOTrainer):

@@ -389,7 +389,7 @@ def test_tasks_do_not_run_out_and_a_step_that_nobody_can_rate_ends_the_stage_in_
     """Given a policy whose groups are all uniform, because our own code fails, and a loss that replaces such groups twice a step, then the
     last step does not wait for tasks that nobody draws; and the same command succeeds once the fault is gone."""
     spec = make_spec(tmp_path, loss="dapo", resample_rounds=2, max_steps=1, rollout_workers=1)
-    with monkeypatch.context() as patch, pytest.raises(HeadraceError, match="no rollout of step 0 could be rated.*planted"):
+    with monkeypatch.context() as patch, pytest.raises(HeadraceError, match=r"no rollout of step 0 could be rated.*planted"):
         fork_warm(patch, planted.start_failing)
         run(spec)
     failed = read_journal(tmp_path / JOURNAL)
