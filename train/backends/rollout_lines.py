@@ -27,7 +27,7 @@ def append_rollout(folder: Path, figures: Mapping[str, JSON]) -> None:
     line = json.dumps(figures, ensure_ascii=False) + "\n"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with (folder / f"{socket.gethostname()}-{os.getpid()}.jsonl").open("a", encoding="utf-8") as file:
+        with (folder / f"{socket.gethostname()}-{os.getpid()}.jsonl").open("a", encoding="utf-8", errors="backslashreplace") as file:
             file.write(line)
     except OSError as error:
         if folder not in _untold:
