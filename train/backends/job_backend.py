@@ -58,7 +58,7 @@ ADVICE: Mapping[FailureKind, str] = {
     "stopped": "it was stopped; the same command starts it again",
     "stage": "the end of its log says why",
 }
-_KILLED_RANK = "Signal 9 (SIGKILL) received"
+KILLED_RANK = "Signal 9 (SIGKILL) received"
 """What `accelerate launch` says of a process that was killed."""
 _LOST = ("ActorDiedError", "NodeDiedError", "ActorUnavailableError", "its node has died")
 """What Ray says in a job's log of a process or object that was lost with its node."""
@@ -290,7 +290,7 @@ def failure_kind(ended: Job, log: str, start: str | None = None) -> FailureKind:
         return "version"
     if is_out_of_memory(output):
         return "memory"
-    if ended.exit_code in (-9, 137) or _KILLED_RANK in output:
+    if ended.exit_code in (-9, 137) or KILLED_RANK in output:
         return "killed"
     if ended.exit_code == NO_NODES:
         return "resources"

@@ -3,8 +3,9 @@
 
 FOLDER is a rendered SFT stage. verl has platforms for GPUs and NPUs alone, but takes others: here one is registered whose device is the CPU
 and whose collectives are gloo. Its own `run_sft` names two back ends for the same device then, so the process group is made here. Flash
-attention is CUDA's, and verl's packing without padding needs it: give `model.use_remove_padding=false` and
-`model.override_config.attn_implementation=sdpa`. All else is verl's: `SFTTrainer` and its FSDP engine, over the stage's own configuration.
+attention is CUDA's, and verl's packing without padding needs it: give `trainer.device=cpu`, `engine.strategy=fsdp2`,
+`model.use_remove_padding=false` and `model.override_config.attn_implementation=sdpa`. All else is verl's: `SFTTrainer` and its FSDP engine,
+over the stage's own configuration.
 """
 
 from __future__ import annotations

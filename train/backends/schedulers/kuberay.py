@@ -39,7 +39,7 @@ from train.backends.on_nodes import NO_NODES
 from train.backends.remote_sync import RemoteStore, inside
 from train.backends.schedulers.kubectl import Kubectl, RayJobStatus
 from train.backends.schedulers.rayjob_manifest import manifest
-from train.backends.schedulers.scheduler_commands import KILLED_RANK, POLL_S
+from train.backends.schedulers.scheduler_commands import POLL_S
 from train.spec import StageSpec
 
 _OF_REASON: dict[str, FailureKind] = {
@@ -219,7 +219,7 @@ def _kind(status: RayJobStatus, log: str) -> FailureKind:
         return _OF_REASON[status.reason]
     if is_out_of_memory(output):
         return "memory"
-    if KILLED_RANK in output or "exit code 137" in output:
+    if job_backend.KILLED_RANK in output or "exit code 137" in output:
         return "killed"
     if f"exit code {NO_NODES}" in output:
         return "resources"

@@ -19,8 +19,6 @@ from storage.errors import BadInput, OutOfReach
 
 POLL_S = 5.0
 _CALL_S = 60.0
-KILLED_RANK = "Signal 9 (SIGKILL) received"
-"""What `accelerate launch` says of a process that was killed."""
 _OUT_OF_REACH = re.compile(
     r"unable to contact|connection refused|connect failure|timed out|timeout|zero bytes were transmitted|was refused|no route to host"
     r"|i/o error|unable to connect|could not resolve|no such host|serviceunavailable|too many requests|etcdserver|persistent connection"

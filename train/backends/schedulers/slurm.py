@@ -32,7 +32,7 @@ from train.backends.base import (
     is_out_of_memory,
 )
 from train.backends.cluster import resources_of
-from train.backends.schedulers.scheduler_commands import KILLED_RANK, POLL_S
+from train.backends.schedulers.scheduler_commands import POLL_S
 from train.backends.schedulers.slurm_client import Slurm, SlurmArray, Task
 from train.backends.schedulers.slurm_script import check_section, job_name, script
 from train.spec import StageSpec
@@ -216,7 +216,7 @@ def _kind(task: Task, log: str) -> FailureKind:
         return _KINDS[task.state]
     if is_out_of_memory(log) or _OVER_LIMIT in log:
         return "memory"
-    if task.exit_code == 137 or KILLED_RANK in log:
+    if task.exit_code == 137 or job_backend.KILLED_RANK in log:
         return "killed"
     if task.exit_code in (126, 127) or "No module named" in log or task.reason == "JobLaunchFailure":
         return "start"
