@@ -21,12 +21,14 @@ UNITS: Mapping[str, tuple[float, str]] = {
     "learned tokens a second and GPU": (7_500, "7 B, FSDP, 96 H100; published by foundation-model-stack/fms-fsdp"),
     "read tokens a second and GPU": (30_000, "2 x 8e9 floating-point operations a token at half of an H100's 989e12 a second; computed"),
     "seconds of new weights": (2.4, "9.6 s for 32 B in RollArt (arXiv 2512.22560), a quarter of it for 8 B"),
-    "prompt tokens": (2_270, "mean of 66 experts in 11 worlds, four characters a token: tools, system and user; ours"),
-    "prompt tokens without tools": (187, "the same experts: system and user; ours"),
-    "answer tokens": (60, "the same experts, 3.3 answers; ours"),
-    "result tokens": (131, "the same experts; ours"),
+    "prompt tokens": (2_395, "mean of 60 experts in the 10 worlds that Headrace ships, four characters a token: tools, system, user; ours"),
+    "prompt tokens without tools": (198, "the same experts: system and user; ours"),
+    "answer tokens": (62, "the same experts, 3.3 answers; ours"),
+    "result tokens": (139, "the same experts; ours"),
     "verdict_s": (0.0005, "mean of the reward service, `reward_billed_s` of `make bench cluster`; ours"),
 }
+CALL_CHARACTERS = 40
+"""Characters of a call besides its name and arguments."""
 ANSWERS, THINKING = 3, 300
 """Answers of a conversation, and tokens of an answer of a model that thinks."""
 SEED_CONVERSATIONS, EPOCHS, RL_STEPS, TASKS_A_STEP, DRAWS = 5_000, 3, 200, 64, 8
@@ -119,7 +121,32 @@ def _rl_hours(gpus: int, players: int, thinking: bool) -> float:
     return RL_STEPS / SIMULATED_STEPS * statistics.median(runs) / 3600
 
 
+def expert_tokens(each: int = 6) -> tuple[float, float, float, float]:
+    """Mean tokens of an expert's tools, of its system and user messages, of its answers and of its results, at four characters a token,
+    over the first `each` tasks of every world that Headrace ships."""
+    import json
+
+    from synth.blueprints.single_goal import draw_drills
+    from synth.conversations.expert import expert_trajectory
+    from synth.tasks.split import DivisionConfig
+    from synth.worlds import WORLDS
+
+    rows = []
+    for name in WORLDS.names():
+        for drill in draw_drills(WORLDS[name], each, [], DivisionConfig(), seed=0):
+            tools = sum(len(json.dumps(tool.to_openai())) for tool in WORLDS[name].tools)
+            texts = {"system": 0, "user": 0, "assistant": 0, "tool": 0}
+            for message in expert_trajectory(WORLDS[name], drill.task).messages:
+                calls = sum(len(call.function.arguments) + len(call.function.name) + CALL_CHARACTERS for call in message.tool_calls)
+                texts[message.role] += len(message.content or "") + calls
+            rows.append((tools, texts["system"] + texts["user"], texts["assistant"], texts["tool"]))
+    tools, asked, answered, results = (statistics.fmean(column) / 4 for column in zip(*rows, strict=True))
+    return tools, asked, answered, results
+
+
 def main() -> int:
+    tools, asked, answered, results = expert_tokens()
+    print(f"experts: {tools:.0f} tokens of tools, {asked:.0f} of system and user, {answered:.0f} of answers, {results:.0f} of results")
     for name, (value, source) in UNITS.items():
         print(f"| {name} | {value:g} | {source} |")
     for gpus in (1, 8, 64):
