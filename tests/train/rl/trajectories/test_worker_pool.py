@@ -231,13 +231,14 @@ def test_workers_that_all_die_end_the_stage_in_words(pools):
             turn(pool, [])
 
 
-def test_what_a_worker_fails_of_is_told_by_its_name(pools, setup):
+def test_what_workers_fail_of_is_told_by_its_name(pools, setup, monkeypatch):
     """Given damaged weights."""
+    monkeypatch.setattr("train.rl.trajectories.worker_pool.MOST_DEATHS", 1)
     weights_file(setup.weights, 1).write_bytes(b"damaged")
     pool, ended = pools(1, 4), list[Ended]()
     until(lambda: pool.has_ready, pool, ended)
     pool.use_weights(1)
-    with pytest.raises(PlayerFailed, match="7 rollout workers died one after the other: SafetensorError"):
+    with pytest.raises(PlayerFailed, match="2 rollout workers died one after the other: SafetensorError"):
         until(lambda: False, pool, ended)
 
 
