@@ -204,8 +204,9 @@ class LiveServer:
         self._live().call_s = seconds
 
     def signal(self, number: signal.Signals) -> None:
-        """Sends a signal to all processes of the copy: to try what happens when it hangs or dies."""
-        assert self._box is not None
+        """Sends a signal to all processes of the copy, if it has started: to try what happens when it hangs or dies."""
+        if self._box is None:
+            return
         self._box.signal(number)
 
     # ---- inside -----------------------------------------------------------------------------------------------------------
