@@ -21,7 +21,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from storage.errors import HeadraceError
 from storage.files import file_lock, replace_atomically
-from train.backends.cluster import ClusterConfig
+from train.backends.cluster import ClusterConfig, resources_of
 from train.spec import CHECKPOINTS, METRICS, StageSpec
 
 RESULT, FAILURE, LOG, TAGS = "result.json", "failure.json", "log.txt", "tags.jsonl"
@@ -115,6 +115,21 @@ class Backend(ABC, Generic[HandleT]):
     def render(self, spec: StageSpec, folder: Path) -> Mapping[str, str]:
         """File name -> text of what the backend would send to another system, for a dry run; empty if there is none."""
         return {}
+
+
+class ClusterBackend(Backend[HandleT]):
+    """A backend whose stages run on the nodes and GPUs of the section `train.cluster`."""
+
+    def processes(self, spec: StageSpec) -> int:
+        """One per GPU."""
+        return max(1, self.gpus(spec))
+
+    def gpus(self, spec: StageSpec) -> int:
+        resources = resources_of(self.cluster, spec)
+        return resources.nodes * resources.gpus_per_node
+
+    def is_sharded(self, spec: StageSpec) -> bool:
+        return resources_of(self.cluster, spec).sharding == "fsdp"
 
 
 @contextmanager

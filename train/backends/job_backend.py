@@ -28,7 +28,7 @@ from storage.files import replace_atomically
 from storage.outside.known_secrets import holds_secret
 from train.backends.base import (
     LOG,
-    Backend,
+    ClusterBackend,
     FailureKind,
     Handle,
     StageFailed,
@@ -196,7 +196,7 @@ class JobFiles(ABC):
         replace_atomically(record_path, lambda path: path.write_text(text))
 
 
-class JobBackend(Backend[RayJob]):
+class JobBackend(ClusterBackend[RayJob]):
     """Runs stages as jobs on the cluster that `train.cluster` or RAY_ADDRESS names."""
 
     @abstractmethod

@@ -11,19 +11,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from storage.errors import HeadraceError
-from storage.files import replace_atomically
 from train.backends import job_backend
-from train.backends.base import RESULT, Need
+from train.backends.base import Need
 from train.backends.cluster import ClusterConfig, check_journal, job, resources_of
 from train.backends.job_backend import NEWEST, OLDEST, JobBackend, JobFiles, RayJob, check_ray
-from train.backends.remote_sync import RemoteStore, inside
+from train.backends.remote_sync import RemoteStore, StageFiles, inside
 from train.spec import StageSpec
 
 
@@ -60,17 +56,6 @@ class RayBackend(JobBackend):
             needs.append(Need("vLLM", "vLLM in the Python of the node that runs RL (rollouts: vllm)"))
         return needs
 
-    def processes(self, spec: StageSpec) -> int:
-        """One per GPU."""
-        return max(1, self.gpus(spec))
-
-    def gpus(self, spec: StageSpec) -> int:
-        resources = resources_of(self.cluster, spec)
-        return resources.nodes * resources.gpus_per_node
-
-    def is_sharded(self, spec: StageSpec) -> bool:
-        return resources_of(self.cluster, spec).sharding == "fsdp"
-
     def render(self, spec: StageSpec, folder: Path) -> Mapping[str, str]:
         text, body = describe_job(spec, folder, self.cluster)
         return {"spec.json": text, "job.json": json.dumps(body, indent=1)}
@@ -99,37 +84,22 @@ class _RayFiles(JobFiles):
 
     def __init__(self, job: RayJob, cluster: ClusterConfig) -> None:
         super().__init__(job, cluster)
-        self._remote = None if cluster.checkpoints is None else RemoteStore(cluster.checkpoints)
-        self._place = str(inside(job.spec.store, job.folder)) if self._remote else ""
+        self._shared = StageFiles(job.spec, job.folder, cluster.checkpoints)
 
-    def has_arrived(self, within_s: float = 0.0) -> bool:
-        """Whether the result is in the folder; fetches it if it is under the URL."""
-        result, end = self.folder / RESULT, time.monotonic() + within_s
-        while not result.exists():
-            if self._remote and self._remote.has(f"{self._place}/result.json"):
-                self._remote.fetch_result(self._place, self.folder)
-            elif time.monotonic() >= end:
-                return False
-            else:
-                time.sleep(min(job_backend.ARRIVAL_S / 10, 0.5))
-        return True
+    def has_arrived(self) -> bool:
+        return self._shared.has_arrived(0.0)
 
     def fetch(self) -> bool:
-        return self.has_arrived(job_backend.ARRIVAL_S)
+        return self._shared.has_arrived(job_backend.ARRIVAL_S)
 
     def prepare(self) -> None:
         """Also writes the spec and, with a URL, sends what the stage reads."""
         self.clear()
-        text = describe_job(self.spec, self.folder, self.cluster)[0]
-        replace_atomically(self.folder / "spec.json", lambda path: path.write_text(text))
-        if self._remote:
-            self._remote.send_inputs(self.spec, self._place, self.folder / "spec.json")
+        self._shared.send_inputs(describe_job(self.spec, self.folder, self.cluster)[0])
 
     def bring(self, log: str | None) -> None:
         super().bring(log)
-        if self._remote:
-            with suppress(HeadraceError):  # the next call tries again
-                self._remote.fetch_metrics(self._place, self.folder)
+        self._shared.fetch_metrics()
 
     def missing(self) -> str:
         where = self.cluster.checkpoints or self.folder

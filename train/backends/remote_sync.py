@@ -15,11 +15,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from storage.errors import BadInput, HeadraceError
+from storage.files import replace_atomically
 from storage.object_store.url_files import UrlFiles
 from storage.store import Store
 from train.child_process import dying_with_parent
@@ -30,7 +32,8 @@ _READ = ("trajectories", "rollouts")
 _CATALOGUE = "catalog.read.duckdb"
 _WHOLE = "stage.json"
 """File that marks a complete checkpoint; sent last."""
-_LOOK_S = 5.0
+_RESULT = "result.json"
+_LOOK_S, _SEEN_AGAIN_S = 5.0, 0.5
 RANK = "HEADRACE_NODE_RANK"
 """Environment variable with the number of the node; only node 0 sends files."""
 
@@ -88,7 +91,7 @@ class RemoteStore:
         self._files.fetch_folder(f"{place}/model", draft)
         shutil.rmtree(folder / "model", ignore_errors=True)
         draft.rename(folder / "model")
-        for name in (METRICS, "tags.jsonl", "result.json"):
+        for name in (METRICS, "tags.jsonl", _RESULT):
             if self.has(f"{place}/{name}"):
                 self._files.fetch_whole(f"{place}/{name}", folder / name)
 
@@ -124,10 +127,47 @@ class RemoteStore:
         folder = root / place
         self._files.send_folder(folder / "model", f"{place}/model")
         self._files.write(f"{place}/model.whole", b"")
-        for name in (METRICS, "tags.jsonl", "result.json"):
+        for name in (METRICS, "tags.jsonl", _RESULT):
             if (folder / name).exists():
                 self._files.send(folder / name, f"{place}/{name}")
         self._files.remove(f"{place}/{CHECKPOINTS}")
+
+
+class StageFiles:
+    """A stage's folder as launcher and nodes share it: the same folder, or its copy under a URL.
+
+    url: `train.cluster.checkpoints`; None: the nodes see the folder itself.
+    """
+
+    def __init__(self, spec: StageSpec, folder: Path, url: str | None) -> None:
+        self._spec, self._folder = spec, folder
+        self._remote = None if url is None else RemoteStore(url)
+        self._place = str(inside(spec.store, folder)) if self._remote else ""
+
+    def has_arrived(self, within_s: float) -> bool:
+        """Whether the result is in the folder; fetches it if it is under the URL. Waits so long for a file system to show it."""
+        end = time.monotonic() + within_s
+        while not (self._folder / _RESULT).exists():
+            if self._remote and self._remote.has(f"{self._place}/{_RESULT}"):
+                self._remote.fetch_result(self._place, self._folder)
+            elif (left_s := end - time.monotonic()) <= 0:
+                return False
+            else:
+                time.sleep(min(_SEEN_AGAIN_S, left_s))
+        return True
+
+    def send_inputs(self, spec_text: str) -> None:
+        """Removes what an earlier attempt left, writes the spec, and sends what the stage reads, if there is a URL."""
+        (self._folder / METRICS).unlink(missing_ok=True)
+        replace_atomically(self._folder / "spec.json", lambda path: path.write_text(spec_text) and None)
+        if self._remote:
+            self._remote.send_inputs(self._spec, self._place, self._folder / "spec.json")
+
+    def fetch_metrics(self) -> None:
+        """Fetches the metrics so far, if there is a URL; what fails now is fetched by the next call."""
+        if self._remote:
+            with suppress(HeadraceError):
+                self._remote.fetch_metrics(self._place, self._folder)
 
 
 def _parts(store: Store) -> list[str]:

@@ -66,7 +66,7 @@ class Stage:
 
 
 def measure(deadline: Deadline) -> Figures:
-    from benchmarks.cluster.queue_sections.queue_simulation import simulated_wall
+    from benchmarks.cluster.queue_sections.queue_costs import simulated_wall
 
     with tempfile.TemporaryDirectory(prefix="headrace-queue-") as scratch:
         make = slow_stage(Path(scratch))

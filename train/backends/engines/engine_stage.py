@@ -86,10 +86,6 @@ class EngineBackend(JobBackend):
             Need(title, f"{title} {self.engine.version} and Headrace in the image of the nodes; the job checks the version when it starts"),
         ]
 
-    def processes(self, spec: StageSpec) -> int:
-        """One per GPU."""
-        return max(1, self.gpus(spec))
-
     def gpus(self, spec: StageSpec) -> int:
         return self.cluster.nodes * self.cluster.gpus_per_node
 

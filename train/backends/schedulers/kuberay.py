@@ -23,8 +23,7 @@ from storage.files import replace_atomically
 from train.backends import job_backend
 from train.backends.base import (
     LOG,
-    RESULT,
-    Backend,
+    ClusterBackend,
     FailureKind,
     Handle,
     Need,
@@ -36,7 +35,7 @@ from train.backends.base import (
 )
 from train.backends.cluster import ClusterConfig, resources_of
 from train.backends.on_nodes import NO_NODES
-from train.backends.remote_sync import RemoteStore, inside
+from train.backends.remote_sync import StageFiles
 from train.backends.schedulers.kubectl import Kubectl, RayJobStatus
 from train.backends.schedulers.rayjob_manifest import manifest
 from train.backends.schedulers.scheduler_commands import POLL_S
@@ -61,7 +60,7 @@ _ADVICE: dict[FailureKind, str] = {
 }
 
 
-class KubeRayBackend(Backend[Handle]):
+class KubeRayBackend(ClusterBackend[Handle]):
     """Runs stages as RayJobs.
 
     A stage's folder gets spec.json, rayjob.json (what was created), job.json (its name and end), log.txt, metrics.jsonl and result.json.
@@ -133,17 +132,6 @@ class KubeRayBackend(Backend[Handle]):
 
         return (Need("KubeRay", requirement, check),)
 
-    def processes(self, spec: StageSpec) -> int:
-        """One per GPU."""
-        return max(1, self.gpus(spec))
-
-    def gpus(self, spec: StageSpec) -> int:
-        resources = resources_of(self.cluster, spec)
-        return resources.nodes * resources.gpus_per_node
-
-    def is_sharded(self, spec: StageSpec) -> bool:
-        return resources_of(self.cluster, spec).sharding == "fsdp"
-
     def render(self, spec: StageSpec, folder: Path) -> Mapping[str, str]:
         text, job = manifest(spec, folder, self.cluster)
         return {"spec.json": text, "rayjob.json": json.dumps(job, indent=1)}
@@ -153,37 +141,20 @@ class _Files:
     """Files of a stage: in its folder, which the pods see too, or under the URL `checkpoints`."""
 
     def __init__(self, spec: StageSpec, folder: Path, cluster: ClusterConfig) -> None:
-        self._spec, self._folder = spec, folder
-        self._remote = None if cluster.checkpoints is None else RemoteStore(cluster.checkpoints)
-        self._place = str(inside(spec.store, folder)) if self._remote else ""
-
-    def have_arrived(self, within_s: float) -> bool:
-        """Whether the result is in the folder; fetches it if it is under the URL."""
-        end = time.monotonic() + within_s
-        while not (self._folder / RESULT).exists():
-            if self._remote and self._remote.has(f"{self._place}/{RESULT}"):
-                self._remote.fetch_result(self._place, self._folder)
-            elif time.monotonic() >= end:
-                return False
-            else:
-                time.sleep(min(POLL_S, 0.5))
-        return True
+        self._folder, self._shared = folder, StageFiles(spec, folder, cluster.checkpoints)
+        self.have_arrived = self._shared.has_arrived
 
     def prepare(self, spec_text: str, job: dict[str, Any]) -> None:
         """Writes the spec and the manifest, and sends what the stage reads if there is a URL."""
         (self._folder / LOG).unlink(missing_ok=True)
-        self._write("spec.json", spec_text)
         self._write("rayjob.json", json.dumps(job, indent=1))
-        if self._remote:
-            self._remote.send_inputs(self._spec, self._place, self._folder / "spec.json")
+        self._shared.send_inputs(spec_text)
 
     def bring(self, log: str | None) -> None:
         """Writes the log (None: none now), and fetches the metrics if there is a URL."""
         if log is not None:
             self._write(LOG, log)
-        if self._remote:
-            with suppress(HeadraceError):  # the next call tries again
-                self._remote.fetch_metrics(self._place, self._folder)
+        self._shared.fetch_metrics()
 
     def note(self, name: str, **more: str) -> None:
         self._write("job.json", json.dumps({"rayjob": name} | more, indent=1))

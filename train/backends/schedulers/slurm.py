@@ -20,8 +20,7 @@ from storage.files import replace_atomically
 from train.backends import job_backend
 from train.backends.base import (
     LOG,
-    RESULT,
-    Backend,
+    ClusterBackend,
     FailureKind,
     Handle,
     Need,
@@ -32,6 +31,7 @@ from train.backends.base import (
     is_out_of_memory,
 )
 from train.backends.cluster import resources_of
+from train.backends.remote_sync import StageFiles
 from train.backends.schedulers.scheduler_commands import POLL_S
 from train.backends.schedulers.slurm_client import Slurm, SlurmArray, Task
 from train.backends.schedulers.slurm_script import check_section, job_name, script
@@ -76,7 +76,7 @@ _OVER_LIMIT = "exceeded memory limit"
 """What slurmstepd writes into the log of a job that it kills where no cgroup does."""
 
 
-class SlurmBackend(Backend[Handle]):
+class SlurmBackend(ClusterBackend[Handle]):
     """Runs stages as jobs of Slurm.
 
     A stage's folder gets spec.json, job.sh (what was submitted), job.json (the job and its end), log.txt, metrics.jsonl and result.json.
@@ -90,7 +90,7 @@ class SlurmBackend(Backend[Handle]):
         """
         text, name, slurm = script(spec, folder, self.cluster), job_name(spec, folder), self._slurm()
         found = slurm.find(name)
-        if found is not None and found.is_over and found.end.state == "COMPLETED" and _has_arrived(folder):
+        if found is not None and found.is_over and found.end.state == "COMPLETED" and _has_arrived(spec, folder):
             return None
         if found is None or found.is_over:
             (folder / LOG).unlink(missing_ok=True)
@@ -117,7 +117,7 @@ class SlurmBackend(Backend[Handle]):
                 seen = time.monotonic()
                 done, most, figure = steps.now()
                 progress(done, most, figure if job.is_running or job.is_over else self._queue(handle, job))
-            if (job is None and _has_arrived(handle.folder, 0)) or (job is not None and job.is_over):
+            if (job is None and _has_arrived(handle.spec, handle.folder, 0)) or (job is not None and job.is_over):
                 break
             if time.monotonic() - seen > job_backend.ARRIVAL_S:  # so long Slurm's database may lack a job's end
                 raise HeadraceError(f"Slurm no longer knows the job {handle.name}; the same command submits it again")
@@ -145,17 +145,6 @@ class SlurmBackend(Backend[Handle]):
 
         return (Need("Slurm", requirement, check),)
 
-    def processes(self, spec: StageSpec) -> int:
-        """One per GPU."""
-        return max(1, self.gpus(spec))
-
-    def gpus(self, spec: StageSpec) -> int:
-        resources = resources_of(self.cluster, spec)
-        return resources.nodes * resources.gpus_per_node
-
-    def is_sharded(self, spec: StageSpec) -> bool:
-        return resources_of(self.cluster, spec).sharding == "fsdp"
-
     def render(self, spec: StageSpec, folder: Path) -> Mapping[str, str]:
         return {"spec.json": spec.model_dump_json(indent=1), "job.sh": script(spec, folder, self.cluster)}
 
@@ -178,22 +167,17 @@ class SlurmBackend(Backend[Handle]):
         return f"waiting in the queue of partition {waits.partition}{why}"
 
 
-def _has_arrived(folder: Path, within_s: float | None = None) -> bool:
+def _has_arrived(spec: StageSpec, folder: Path, within_s: float | None = None) -> bool:
     """Whether the result is in the folder. within_s: how long it is waited for; None: as long as a file system may take."""
-    end = time.monotonic() + (job_backend.ARRIVAL_S if within_s is None else within_s)
-    while not (folder / RESULT).exists():
-        if time.monotonic() >= end:
-            return False
-        time.sleep(min(POLL_S, 0.5))
-    return True
+    return StageFiles(spec, folder, None).has_arrived(job_backend.ARRIVAL_S if within_s is None else within_s)
 
 
 def _end(handle: Handle, job: SlurmArray) -> None:
     """Raises StageFailed if the job failed; HeadraceError if its result is missing."""
     folder, task = handle.folder, job.end
-    if task.state == "COMPLETED" or _has_arrived(folder, 0):
+    if task.state == "COMPLETED" or _has_arrived(handle.spec, folder, 0):
         _note(folder, job.number, handle.name, state=task.state)
-        if not _has_arrived(folder):
+        if not _has_arrived(handle.spec, folder):
             raise HeadraceError(
                 f"the Slurm job {job.number} has completed, but its result is not in {folder}: the nodes and this machine must see the "
                 "store under the same path"

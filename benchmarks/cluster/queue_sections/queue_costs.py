@@ -1,0 +1,225 @@
+"""Costs of the queue's parts, each measured on its own, and the wall time that they simulate.
+
+A round of tokens by its rows, a token that is read, an answer besides its tokens, new weights, a step of learning (a stage that repeats a
+journal only learns), drawing tasks, a verdict, the start of a process. What they are for: `queue_simulation.py`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.cluster.queue_sections.queue_simulation import Costs, QueueShape, Shape, simulate
+from synth.rollouts.episode import Trace
+from train.rl.trajectories.queue_journal import JOURNAL, OpenedRecord, read_journal
+from train.rl.trajectories.queue_ledger import Ticket, Trajectory
+
+if TYPE_CHECKING:
+    from benchmarks.cluster.queue_sections.queue_speed import Stage
+    from train.rl.task_sampler import FreshTasks
+    from train.spec import StageSpec
+
+PLAYED = 96
+"""Conversations that a worker plays to measure its costs."""
+
+
+def shapes_of(journal: Path) -> list[Shape]:
+    """The shapes of a journal's trajectories."""
+    worlds: dict[int, str] = {}
+    shapes = []
+    for record in read_journal(journal):
+        if isinstance(record, OpenedRecord):
+            worlds[record.number] = record.task.world
+        elif isinstance(record, Trajectory) and record.row.trace.ids:
+            runs = [(bit, len(list(equal))) for bit, equal in itertools.groupby(record.row.trace.mask)]
+            answers, observed = (tuple(length for bit, length in runs if bit == wanted) for wanted in (1, 0))
+            shapes.append(Shape(worlds[record.ticket.group], len(record.row.trace.prompt_ids), answers, observed))
+    return shapes
+
+
+def measure_rounds(policy: Path, shapes: Sequence[Shape]) -> tuple[float, float, float, float]:
+    """round_s, row_s, read_s and swap_s of a policy, by the time of rounds with few and with many rows."""
+    import torch
+
+    from storage.records import Message
+    from synth.engines.base import ChatRequest
+    from synth.engines.local.continuous import ContinuousBatch
+    from synth.engines.local.hf import HFEngine
+
+    torch.set_num_threads(1)
+    engine = HFEngine(policy)
+    length = round(statistics.fmean(shape.prompt for shape in shapes))
+    vocabulary = engine.model.config.vocab_size
+    rng = random.Random(0)
+
+    def opened(rows: int) -> ContinuousBatch:
+        batch = ContinuousBatch(engine, rows)
+        for row in range(rows):
+            batch.join(str(row), ChatRequest(messages=(Message(role="user", content="a"),), max_tokens=10_000, temperature=1.0, seed=row))
+            batch._taken[row].row.known[:] = [rng.randrange(vocabulary) for _ in range(length)]
+            batch._taken[row].row.turn = length
+        return batch
+
+    def timed(work: Callable[[], Any], times: int) -> float:
+        seconds = []
+        for _ in range(times):
+            started = time.process_time()
+            work()
+            seconds.append(time.process_time() - started)
+        return statistics.median(seconds)
+
+    few, many = 4, 48
+    opened(few).step()  # compiles
+    rounds, reads, swaps = {}, {}, []
+    for rows in (few, many):
+        batch = opened(rows)
+        batch.step()
+        rounds[rows] = timed(batch.step, 15)
+        swaps.append(timed(lambda batch=batch: batch.use_weights(1), 5))  # type: ignore[misc]
+        reads[rows] = timed(lambda batch=batch: (batch.use_weights(1), batch.step()), 5)  # type: ignore[misc]
+    row_s = (rounds[many] - rounds[few]) / (many - few)
+    read_s = (reads[many] - rounds[many] - statistics.median(swaps)) / (many * length)
+    return max(0.0, rounds[few] - few * row_s), row_s, read_s, statistics.median(swaps)
+
+
+def measure_worker(make: Callable[..., StageSpec], scratch: Path, tokens_s: Callable[[Sequence[Trace]], float]) -> tuple[float, float]:
+    """CPU seconds of a rollout worker until it is ready, and of an answer besides its tokens, in the worker and in the trainer's process.
+
+    The worker plays `PLAYED` conversations with fast tools. tokens_s: CPU seconds of their tokens.
+    """
+    import psutil
+    from safetensors.torch import save_model
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from train.rl.rollout_worker import PlayerSetup, weights_file
+    from train.rl.trajectories.conversation_worker import Play
+    from train.rl.trajectories.worker_pool import Ended, WorkerPool
+
+    spec = make(0, staleness=1, rollout_workers=1)
+    model = AutoModelForCausalLM.from_pretrained(spec.model_in)
+    tokenizer = AutoTokenizer.from_pretrained(spec.model_in)
+    save_model(model, str(weights_file(scratch, 0)))
+    source = drawn_tasks(make)
+    tasks = [task for block in range(PLAYED // 8) for task in source(block)]
+    pool = WorkerPool(PlayerSetup(spec, type(model), model.config, tokenizer, scratch), 1, PLAYED)
+    try:
+        process, ended, own_s = psutil.Process(pool.pids()[0]), list[Ended](), time.process_time()
+
+        def cpu_s() -> float:
+            return float(process.cpu_times().user + process.cpu_times().system)
+
+        while not pool.has_ready:
+            pool.receive(pool.wait(1.0))
+        started_s = cpu_s()
+        pool.use_weights(0)
+        for number, task in enumerate(tasks):
+            pool.submit([Play(Ticket(number, 0), task, number)])
+        pool.dispatch()
+        while len(ended) < len(tasks):
+            ended += pool.receive(pool.wait(1.0))
+        played_s = cpu_s() - started_s + time.process_time() - own_s
+    finally:
+        pool.close()
+    traces = [one.finished.trace for one in ended if one.finished is not None]
+    answers = sum(sum(bit and not before for before, bit in itertools.pairwise([0, *trace.mask])) for trace in traces)
+    return started_s, max(0.0, (played_s - tokens_s(traces)) / answers)
+
+
+def drawn_tasks(make: Callable[..., StageSpec]) -> FreshTasks:
+    """The tasks of the stage."""
+    from storage.releases.release import load_split
+    from storage.store import Store
+    from train.rl.task_sampler import routed_tasks
+
+    spec = make(0)
+    store = Store(spec.store)
+    assert spec.rl is not None
+    return routed_tasks(store, load_split(store, spec.release_id, spec.split), spec, spec.rl)
+
+
+def measure_draw(make: Callable[..., StageSpec]) -> float:
+    """CPU seconds to draw the tasks of a step."""
+    source = drawn_tasks(make)
+    source(0)
+    started = time.process_time()
+    for block in range(1, 6):
+        source(block)
+    return (time.process_time() - started) / 5
+
+
+def measure_hand_over(policy: Path, scratch: Path) -> float:
+    """CPU seconds to write the weights for the workers, as `TrajectoryQueue` does."""
+    from safetensors.torch import save_model
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(policy)
+    draft, seconds = scratch / "handed-over.draft", []
+    for _ in range(5):
+        started = time.process_time()
+        save_model(model, str(draft))
+        draft.rename(draft.with_suffix(".safetensors"))
+        seconds.append(time.process_time() - started)
+    return statistics.median(seconds)
+
+
+def learning_of(repeated: Stage) -> tuple[float, float]:
+    """learn_s and trainer_start_s of a stage that only repeated a journal; while it learns, it waits for nothing."""
+    found = re.findall(r"step \d+ of \d+: .*?, ([0-9.]+) s, ", (repeated.folder / "log.txt").read_text())
+    seconds = float(found[-1])
+    return seconds / len(repeated.metrics), max(0.0, repeated.cpu_s - seconds)
+
+
+def measured_costs(make: Callable[..., StageSpec], recorded: Stage, repeated: Stage, scratch: Path) -> tuple[Costs, list[Shape]]:
+    """The costs on this machine, and the shapes of a recorded stage's conversations."""
+    shapes = shapes_of(recorded.folder / JOURNAL)
+    round_s, row_s, read_s, swap_s = measure_rounds(make(0).model_in or Path(), shapes)
+    learn_s, start_s = learning_of(repeated)
+
+    def tokens_s(traces: Sequence[Trace]) -> float:
+        """Of conversations that began at once: the rounds of the longest, a row for each sampled token, and what was read."""
+        sampled, length = [sum(trace.mask) for trace in traces], [len(trace.prompt_ids) + len(trace.ids) for trace in traces]
+        return round_s * max(sampled) + row_s * sum(sampled) + read_s * (sum(length) - sum(sampled))
+
+    worker_s, answer_s = measure_worker(make, scratch, tokens_s)
+    verdicts = sum(row["rollouts"] for row in recorded.metrics)
+    billed_s = sum(row["reward_billed_s"] for row in recorded.metrics)
+    costs = Costs(
+        round_s=round_s,
+        row_s=row_s,
+        read_s=read_s,
+        answer_s=answer_s,
+        swap_s=swap_s,
+        learn_s=learn_s,
+        draw_s=measure_draw(make),
+        hand_over_s=measure_hand_over(make(0).model_in or Path(), scratch),
+        verdict_s=billed_s / verdicts,
+        trainer_start_s=start_s,
+        worker_start_s=worker_s,
+    )
+    print(f"    costs: {', '.join(f'{name} {value:.4g}' for name, value in vars(costs).items())}", flush=True)
+    return costs, shapes
+
+
+def simulated_wall(make: Callable[..., StageSpec], stages: Mapping[str, Sequence[Stage]], scratch: Path) -> float:
+    """Wall seconds that a simulation of the measured stages says, by costs measured one by one. The conversations' shapes are those of the
+    last seed."""
+    from benchmarks.cluster.queue_sections import queue_speed as speed
+    from benchmarks.cluster.queue_sections.slow_calls import FACTOR
+
+    recorded = stages["trajectories"][-1]
+    costs, shapes = measured_costs(make, recorded, speed.repeat(make, recorded, scratch), scratch)
+    rl = make(0).rl
+    assert rl is not None
+    worlds = {shape.world for shape in shapes}
+    call_s = {world: speed.CALL_SECONDS * (FACTOR if world == speed.SLOW_WORLD else 1) for world in worlds}
+    queue = QueueShape(2, speed.WORKERS, rl.max_steps, rl.tasks_a_step, rl.draws, speed.BOUND, call_s)
+    runs = [simulate(queue, costs, shapes, seed) for seed in range(5)]
+    for run in runs:
+        print(f"    simulated: {', '.join(f'{name} {value:.2f}' for name, value in run.items())}", flush=True)
+    return statistics.median(run["wall_s"] for run in runs)
