@@ -11,7 +11,11 @@ import pytest
 
 from storage.errors import HeadraceError
 from train.backends.base import Backend, Handle, Need, StageFailed, StepProgress, run_stage
-from train.spec import SFTSettings, StageSpec
+from train.backends.cluster import ClusterConfig
+from train.backends.ray import RayBackend
+from train.backends.schedulers.kuberay import KubeRayBackend
+from train.backends.schedulers.slurm import SlurmBackend
+from train.spec import RLSettings, SFTSettings, StageSpec
 
 RESULT = {"weights_hash": "00", "metrics": {}}
 
@@ -95,3 +99,15 @@ def test_an_error_leaves_the_stage_alone_and_its_checkpoints_too(spec: StageSpec
 
 def test_a_backend_needs_no_more_than_four_methods(spec: StageSpec, tmp_path: Path) -> None:
     assert (Scripted().processes(spec), Scripted().render(spec, tmp_path)) == (1, {})
+
+
+@pytest.mark.parametrize("backend", [RayBackend, SlurmBackend, KubeRayBackend])
+@pytest.mark.parametrize(("sharding", "nodes", "processes"), [("none", 1, 4), ("fsdp", 2, 8)])
+def test_a_backend_of_a_cluster_says_the_gpus_of_its_section(
+    spec: StageSpec, backend: Any, sharding: Any, nodes: int, processes: int
+) -> None:
+    """Then SFT uses all of them, and RL one."""
+    on = backend(ClusterConfig(nodes=nodes, gpus_per_node=4, sharding=sharding))
+    rl = spec.model_copy(update={"algorithm": "rl", "sft": None, "rl": RLSettings()})
+    assert (on.processes(spec), on.gpus(spec), on.is_sharded(spec)) == (processes, processes, sharding == "fsdp")
+    assert (on.processes(rl), on.gpus(rl), on.is_sharded(rl)) == (1, 1, False)

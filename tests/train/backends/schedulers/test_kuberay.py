@@ -171,9 +171,11 @@ def test_a_failed_job_is_followed_by_another_name_only_in_another_call(stage: St
     stage.kubectl.live(RUNNING, look("Failed", "FAILED", "AppFailed", "Job entrypoint command failed with exit code 1"))
     with pytest.raises(StageFailed):
         stage.launch()
+    (stage.folder / "metrics.jsonl").write_text('{"step": 1, "loss": 9}\n')
     stage.kubectl.live(SUCCEEDED)
     assert stage.launch() == RESULT
     assert stage.kubectl.lines("created") == [stage.name, f"{stage.name}-2"]
+    assert not (stage.folder / "metrics.jsonl").exists(), "steps of the job before are no progress of this one"
     assert len(f"{stage.name}-2") <= 47
 
 

@@ -232,3 +232,17 @@ def test_a_step_takes_only_what_is_complete():
 @given(st.integers(0, 10**6), st.integers(0, 99), st.integers(0, 9))
 def test_a_ticket_is_read_as_it_is_written(group: int, draw: int, attempt: int) -> None:
     assert Ticket.parse(str(Ticket(group, draw, attempt))) == Ticket(group, draw, attempt)
+
+
+def test_a_waiting_trajectory_is_as_old_as_the_bound_allows_and_no_older():
+    """Given one of version 0 that waits for its group, while steps learn from others."""
+    ledger = QueueLedger(tasks_a_step=1, draws=2, bound=2, max_steps=9)
+    waits, _ = ledger.open(TASK, "parent")
+    assert ledger.arrive(trajectory(waits, 0))
+    for step in range(3):
+        assert ledger.drop_stale() == [], step
+        for ticket in (group := ledger.open(TASK, "parent")):
+            ledger.arrive(trajectory(ticket, step))
+        ledger.take([group[0].group], [])
+        ledger.version = step + 1
+    assert ledger.drop_stale() == [Dropped(waits, Ticket(waits.group, waits.draw, 1))]
