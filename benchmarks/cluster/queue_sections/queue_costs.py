@@ -169,8 +169,7 @@ def measure_hand_over(policy: Path, scratch: Path) -> float:
 
 
 def learning_of(repeated: Stage) -> tuple[float, float]:
-    """learn_s and trainer_start_s of a stage that only repeated a journal, in CPU seconds: by its share of a core, which is less than 1 where
-    other work is on the machine."""
+    """learn_s and trainer_start_s of a stage that only repeated a journal, in CPU seconds: by its share of a core."""
     found = re.findall(r"step \d+ of \d+: .*?, ([0-9.]+) s, ", (repeated.folder / "log.txt").read_text())
     learned_s = float(found[-1]) * min(1.0, repeated.cpu_s / repeated.wall_s)
     return learned_s / len(repeated.metrics), max(0.0, repeated.cpu_s - learned_s)
