@@ -10,6 +10,8 @@ import itertools
 import random
 import re
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from train.rl.task_sampler import FreshTasks
     from train.spec import StageSpec
 
-PLAYED = 96
+PLAYED = 192
 """Conversations that a worker plays to measure its costs."""
 
 
@@ -109,7 +111,7 @@ def measure_worker(make: Callable[..., StageSpec], scratch: Path, tokens_s: Call
     tasks = [task for block in range(PLAYED // 8) for task in source(block)]
     pool = WorkerPool(PlayerSetup(spec, type(model), model.config, tokenizer, scratch), 1, PLAYED)
     try:
-        process, ended, own_s = psutil.Process(pool.pids()[0]), list[Ended](), time.process_time()
+        process = psutil.Process(pool.pids()[0])
 
         def cpu_s() -> float:
             return float(process.cpu_times().user + process.cpu_times().system)
@@ -118,12 +120,14 @@ def measure_worker(make: Callable[..., StageSpec], scratch: Path, tokens_s: Call
             pool.receive(pool.wait(1.0))
         started_s = cpu_s()
         pool.use_weights(0)
-        for number, task in enumerate(tasks):
-            pool.submit([Play(Ticket(number, 0), task, number)])
-        pool.dispatch()
-        while len(ended) < len(tasks):
-            ended += pool.receive(pool.wait(1.0))
-        played_s = cpu_s() - started_s + time.process_time() - own_s
+        for wave in range(2):  # the first fills the caches of texts and of compiled code
+            ended, before_s = list[Ended](), cpu_s() + time.process_time()
+            for number, task in enumerate(tasks):
+                pool.submit([Play(Ticket(number, wave), task, wave * PLAYED + number)])
+            pool.dispatch()
+            while len(ended) < len(tasks):
+                ended += pool.receive(pool.wait(1.0))
+        played_s = cpu_s() + time.process_time() - before_s
     finally:
         pool.close()
     traces = [one.finished.trace for one in ended if one.finished is not None]
@@ -168,6 +172,19 @@ def measure_hand_over(policy: Path, scratch: Path) -> float:
     return statistics.median(seconds)
 
 
+def measure_service_start() -> float:
+    """CPU seconds of the reward service until it answers."""
+    import psutil
+
+    command = [sys.executable, "-P", "-m", "train.rl.trajectories.reward_service", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as service:
+        assert service.stdout is not None
+        service.stdout.readline()
+        spent = psutil.Process(service.pid).cpu_times()
+        service.kill()
+    return float(spent.user + spent.system)
+
+
 def learning_of(repeated: Stage) -> tuple[float, float]:
     """learn_s and trainer_start_s of a stage that only repeated a journal, in CPU seconds: by its share of a core."""
     found = re.findall(r"step \d+ of \d+: .*?, ([0-9.]+) s, ", (repeated.folder / "log.txt").read_text())
@@ -201,6 +218,7 @@ def measured_costs(make: Callable[..., StageSpec], recorded: Stage, repeated: St
         verdict_s=billed_s / verdicts,
         trainer_start_s=start_s,
         worker_start_s=worker_s,
+        service_start_s=measure_service_start(),
     )
     print(f"    costs: {', '.join(f'{name} {value:.4g}' for name, value in vars(costs).items())}", flush=True)
     return costs, shapes

@@ -4,8 +4,8 @@ One idea: the simulation runs the very ledger and routing of the product (`train
 need CPU seconds, which the machine's cores share evenly, or wait for tools, which need none. Every cost is measured on its own
 (`queue_costs.py`). Conversations have the shapes (answers, tokens, tools' results) of recorded ones, drawn anew.
 
-It is believed only where it reproduces a measured stage (`simulated_vs_measured`). Not simulated: memory bandwidth, the network, the
-threads of Python that share an interpreter.
+It is believed only where it reproduces a measured stage (`simulated_vs_measured`). Not simulated: processes that share caches and memory
+bandwidth, the network, the threads of Python that share an interpreter.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class Shape:
 class Costs:
     """CPU seconds. round_s + row_s x rows: one token of each row. read_s: a token of a prompt or result. answer_s: an answer besides its
     tokens: parsing, its tools, messages to and from the trainer. swap_s: new weights in a worker. learn_s, draw_s, hand_over_s: of a step.
-    verdict_s: of a conversation. trainer_start_s, worker_start_s: of a process."""
+    verdict_s: of a conversation. trainer_start_s, worker_start_s, service_start_s: of a process; the reward service starts with the first
+    conversation."""
 
     round_s: float
     row_s: float
@@ -52,6 +53,7 @@ class Costs:
     verdict_s: float
     trainer_start_s: float
     worker_start_s: float
+    service_start_s: float
 
 
 @dataclass(frozen=True)
@@ -209,10 +211,14 @@ class _Simulation:
                     self.token(number, talk)
 
     def service(self) -> Process:
+        has_started = False
         while True:
             if not self.verdicts:
                 yield "wait", 0.0
                 continue
+            if not has_started:
+                has_started = True
+                yield "cpu", self.costs.service_start_s
             talk = self.verdicts.popleft()
             yield "cpu", self.costs.verdict_s
             self.arrive(talk)

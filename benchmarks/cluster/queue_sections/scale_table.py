@@ -114,6 +114,7 @@ def _rl_hours(gpus: int, players: int, thinking: bool) -> float:
         verdict_s=_unit("verdict_s"),
         trainer_start_s=0.0,
         worker_start_s=0.0,
+        service_start_s=0.0,
     )
     slow = Shape("slow tools", shape.prompt, shape.answers, shape.observed)
     queue = QueueShape(float("inf"), players, SIMULATED_STEPS, TASKS_A_STEP, DRAWS, 2, {"tools": 0.02, "slow tools": 0.2})
