@@ -90,8 +90,8 @@ def test_a_deployment_may_leave_out_what_a_file_may() -> None:
         ("- {name: latest, algorithm: sft, split: seed, parent: null}", "4: `train.stages.0.name`: latest stands for the policy promoted"),
         ("- {name: rl, max_stepz: 3}", "4: unknown key `train.stages.0.max_stepz`; did you mean `max_steps`?"),
         (
-            "- {name: rl, backend: slurm}",
-            "4: `train.stages.0.backend`: there is no backend of this name; there are local, ray, verl, roll",
+            "- {name: rl, backend: lsf}",
+            "4: `train.stages.0.backend`: there is no backend of this name; there are local, ray, verl, roll, slurm, kuberay",
         ),
         ("- {max_steps: 3}", "4: `train.stages.0`: a stage is a mapping with a `name`"),
         ("- {name: sft1, skip: true}\n    - {name: sft2, skip: true}\n    - {name: rl, skip: true}", "every stage is skipped"),

@@ -70,7 +70,7 @@ def test_a_cancelled_job_ends_and_says_so(stage: tuple[StageSpec, Path]) -> None
     handle = here.launch(spec, folder)
     assert handle is not None
     here.cancel(handle)
-    with pytest.raises(StageFailed, match=r"\(CANCELLED\): somebody cancelled it") as failed:
+    with pytest.raises(StageFailed, match=r"\(CANCELLED\): it was cancelled; the same command starts it again") as failed:
         here.follow(handle)
     assert failed.value.kind == "stopped"
 
