@@ -10,21 +10,25 @@ import itertools
 import random
 import re
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from queue import Queue
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.cluster.queue_sections.core_sharing import measure_slowdown
 from benchmarks.cluster.queue_sections.queue_simulation import Costs, QueueShape, Shape, simulate
 from synth.rollouts.episode import Trace
-from train.rl.trajectories.queue_journal import JOURNAL, OpenedRecord, read_journal
+from train.rl.trajectories.queue_journal import JOURNAL, OpenedRecord, QueueJournal, read_journal
 from train.rl.trajectories.queue_ledger import Ticket, Trajectory
 
 if TYPE_CHECKING:
     from benchmarks.cluster.queue_sections.queue_speed import Stage
+    from storage.records import Task
+    from synth.engines.local.continuous import ContinuousBatch
+    from synth.engines.local.hf import HFEngine
     from train.rl.task_sampler import FreshTasks
+    from train.rl.trajectories.worker_pool import Ended
     from train.spec import StageSpec
 
 PLAYED = 192
@@ -45,28 +49,35 @@ def shapes_of(journal: Path) -> list[Shape]:
     return shapes
 
 
+def prompt_length(shapes: Sequence[Shape]) -> int:
+    """The mean, in tokens."""
+    return round(statistics.fmean(shape.prompt for shape in shapes))
+
+
+def opened_rows(engine: HFEngine, rows: int, length: int) -> ContinuousBatch:
+    """Conversations with prompts of `length` random tokens, none of them read."""
+    from storage.records import Message
+    from synth.engines.base import ChatRequest
+    from synth.engines.local.continuous import ContinuousBatch
+
+    vocabulary, rng = engine.model.config.vocab_size, random.Random(0)
+    batch = ContinuousBatch(engine, rows)
+    for row in range(rows):
+        batch.join(str(row), ChatRequest(messages=(Message(role="user", content="a"),), max_tokens=10_000, temperature=1.0, seed=row))
+        batch._taken[row].row.known[:] = [rng.randrange(vocabulary) for _ in range(length)]
+        batch._taken[row].row.turn = length
+    return batch
+
+
 def measure_rounds(policy: Path, shapes: Sequence[Shape]) -> tuple[float, float, float, float]:
     """round_s, row_s, read_s and swap_s of a policy, by the time of rounds with few and with many rows."""
     import torch
 
-    from storage.records import Message
-    from synth.engines.base import ChatRequest
-    from synth.engines.local.continuous import ContinuousBatch
     from synth.engines.local.hf import HFEngine
 
     torch.set_num_threads(1)
     engine = HFEngine(policy)
-    length = round(statistics.fmean(shape.prompt for shape in shapes))
-    vocabulary = engine.model.config.vocab_size
-    rng = random.Random(0)
-
-    def opened(rows: int) -> ContinuousBatch:
-        batch = ContinuousBatch(engine, rows)
-        for row in range(rows):
-            batch.join(str(row), ChatRequest(messages=(Message(role="user", content="a"),), max_tokens=10_000, temperature=1.0, seed=row))
-            batch._taken[row].row.known[:] = [rng.randrange(vocabulary) for _ in range(length)]
-            batch._taken[row].row.turn = length
-        return batch
+    length = prompt_length(shapes)
 
     def timed(work: Callable[[], Any], times: int) -> float:
         seconds = []
@@ -77,10 +88,10 @@ def measure_rounds(policy: Path, shapes: Sequence[Shape]) -> tuple[float, float,
         return statistics.median(seconds)
 
     few, many = 4, 48
-    opened(few).step()  # compiles
+    opened_rows(engine, few, length).step()  # compiles
     rounds, reads, swaps = {}, {}, []
     for rows in (few, many):
-        batch = opened(rows)
+        batch = opened_rows(engine, rows, length)
         batch.step()
         rounds[rows] = timed(batch.step, 15)
         swaps.append(timed(lambda batch=batch: batch.use_weights(1), 5))  # type: ignore[misc]
@@ -90,8 +101,11 @@ def measure_rounds(policy: Path, shapes: Sequence[Shape]) -> tuple[float, float,
     return max(0.0, rounds[few] - few * row_s), row_s, read_s, statistics.median(swaps)
 
 
-def measure_worker(make: Callable[..., StageSpec], scratch: Path, tokens_s: Callable[[Sequence[Trace]], float]) -> tuple[float, float]:
-    """CPU seconds of a rollout worker until it is ready, and of an answer besides its tokens, in the worker and in the trainer's process.
+def measure_worker(
+    make: Callable[..., StageSpec], scratch: Path, tokens_s: Callable[[Sequence[Trace]], float]
+) -> tuple[float, float, list[tuple[Task, Ended]]]:
+    """CPU seconds of a rollout worker until it is ready, and of an answer besides its tokens, in the worker and in the trainer's process;
+    and the conversations that ended.
 
     The worker plays `PLAYED` conversations with fast tools. tokens_s: CPU seconds of their tokens.
     """
@@ -101,7 +115,7 @@ def measure_worker(make: Callable[..., StageSpec], scratch: Path, tokens_s: Call
 
     from train.rl.rollout_worker import PlayerSetup, weights_file
     from train.rl.trajectories.conversation_worker import Play
-    from train.rl.trajectories.worker_pool import Ended, WorkerPool
+    from train.rl.trajectories.worker_pool import WorkerPool
 
     spec = make(0, staleness=1, rollout_workers=1)
     model = AutoModelForCausalLM.from_pretrained(spec.model_in)
@@ -121,7 +135,7 @@ def measure_worker(make: Callable[..., StageSpec], scratch: Path, tokens_s: Call
         started_s = cpu_s()
         pool.use_weights(0)
         for wave in range(2):  # the first fills the caches of texts and of compiled code
-            ended, before_s = list[Ended](), cpu_s() + time.process_time()
+            ended, before_s = list[Any](), cpu_s() + time.process_time()
             for number, task in enumerate(tasks):
                 pool.submit([Play(Ticket(number, wave), task, wave * PLAYED + number)])
             pool.dispatch()
@@ -132,7 +146,8 @@ def measure_worker(make: Callable[..., StageSpec], scratch: Path, tokens_s: Call
         pool.close()
     traces = [one.finished.trace for one in ended if one.finished is not None]
     answers = sum(sum(bit and not before for before, bit in itertools.pairwise([0, *trace.mask])) for trace in traces)
-    return started_s, max(0.0, (played_s - tokens_s(traces)) / answers)
+    whole = [(tasks[one.ticket.group], one) for one in ended if one.finished is not None]
+    return started_s, max(0.0, (played_s - tokens_s(traces)) / answers), whole
 
 
 def drawn_tasks(make: Callable[..., StageSpec]) -> FreshTasks:
@@ -172,17 +187,43 @@ def measure_hand_over(policy: Path, scratch: Path) -> float:
     return statistics.median(seconds)
 
 
-def measure_service_start() -> float:
-    """CPU seconds of the reward service until it answers."""
+def measure_verdicts(spec: StageSpec, played: Sequence[tuple[Task, Ended]], scratch: Path) -> tuple[float, float]:
+    """CPU seconds of the reward service until it answers, and of a verdict: in the service and in the trainer's process, which asks for
+    it over HTTP and writes the conversation into the journal. As in a stage, nearly every request has one conversation."""
     import psutil
 
-    command = [sys.executable, "-P", "-m", "train.rl.trajectories.reward_service", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as service:
-        assert service.stdout is not None
-        service.stdout.readline()
-        spent = psutil.Process(service.pid).cpu_times()
-        service.kill()
-    return float(spent.user + spent.system)
+    from train.rl.rewards import scoring_of
+    from train.rl.trajectories.reward_client import Judged, RewardClient
+    from train.rl.trajectories.trajectory_queue import reward_request, trajectory_of
+
+    assert spec.rl is not None
+    verdicts: Queue[Judged] = Queue()
+    scoring = {"weights": scoring_of(spec.rl), "collapse": spec.rl.collapse}
+    client = RewardClient(None, store=spec.store, scoring=scoring, on_verdict=lambda _, verdict: verdicts.put(verdict))
+    journal = QueueJournal(scratch / "costs.jsonl", "costs")
+
+    def settle(task: Task, ended: Ended) -> None:
+        assert ended.finished is not None
+        client.ask(str(ended.ticket), reward_request(task, ended.finished))
+        journal.add(trajectory_of(task, ended, verdicts.get(timeout=60)))
+
+    try:
+        settle(*played[0])
+        assert client.child_pid is not None
+        service = psutil.Process(client.child_pid)
+
+        def cpu_s() -> float:
+            return float(service.cpu_times().user + service.cpu_times().system)
+
+        started_s = cpu_s()
+        before_s = started_s + time.process_time()
+        for one in played[1:]:
+            settle(*one)
+        spent_s = cpu_s() + time.process_time() - before_s
+    finally:
+        client.close()
+        journal.close()
+    return started_s, spent_s / (len(played) - 1)
 
 
 def learning_of(repeated: Stage) -> tuple[float, float]:
@@ -192,7 +233,9 @@ def learning_of(repeated: Stage) -> tuple[float, float]:
     return learned_s / len(repeated.metrics), max(0.0, repeated.cpu_s - learned_s)
 
 
-def measured_costs(make: Callable[..., StageSpec], recorded: Stage, repeated: Stage, scratch: Path) -> tuple[Costs, list[Shape]]:
+def measured_costs(
+    make: Callable[..., StageSpec], recorded: Stage, repeated: Stage, scratch: Path, rollout_workers: int
+) -> tuple[Costs, list[Shape]]:
     """The costs on this machine, and the shapes of a recorded stage's conversations."""
     shapes = shapes_of(recorded.folder / JOURNAL)
     round_s, row_s, read_s, swap_s = measure_rounds(make(0).model_in or Path(), shapes)
@@ -203,9 +246,8 @@ def measured_costs(make: Callable[..., StageSpec], recorded: Stage, repeated: St
         sampled, length = [sum(trace.mask) for trace in traces], [len(trace.prompt_ids) + len(trace.ids) for trace in traces]
         return round_s * max(sampled) + row_s * sum(sampled) + read_s * (sum(length) - sum(sampled))
 
-    worker_s, answer_s = measure_worker(make, scratch, tokens_s)
-    verdicts = sum(row["rollouts"] for row in recorded.metrics)
-    billed_s = sum(row["reward_billed_s"] for row in recorded.metrics)
+    worker_s, answer_s, played = measure_worker(make, scratch, tokens_s)
+    service_s, verdict_s = measure_verdicts(make(0), played, scratch)
     costs = Costs(
         round_s=round_s,
         row_s=row_s,
@@ -215,12 +257,13 @@ def measured_costs(make: Callable[..., StageSpec], recorded: Stage, repeated: St
         learn_s=learn_s,
         draw_s=measure_draw(make),
         hand_over_s=measure_hand_over(make(0).model_in or Path(), scratch),
-        verdict_s=billed_s / verdicts,
+        verdict_s=verdict_s,
         trainer_start_s=start_s,
         worker_start_s=worker_s,
-        service_start_s=measure_service_start(),
+        service_start_s=service_s,
+        slowdown=measure_slowdown(make(0).model_in or Path(), prompt_length(shapes), rollout_workers + 1),
     )
-    print(f"    costs: {', '.join(f'{name} {value:.4g}' for name, value in vars(costs).items())}", flush=True)
+    print(f"    costs: {costs}", flush=True)
     return costs, shapes
 
 
@@ -231,7 +274,7 @@ def simulated_wall(make: Callable[..., StageSpec], stages: Mapping[str, Sequence
     from benchmarks.cluster.queue_sections.slow_calls import FACTOR
 
     recorded = stages["trajectories"][-1]
-    costs, shapes = measured_costs(make, recorded, speed.repeat(make, recorded, scratch), scratch)
+    costs, shapes = measured_costs(make, recorded, speed.repeat(make, recorded, scratch), scratch, speed.WORKERS)
     rl = make(0).rl
     assert rl is not None
     worlds = {shape.world for shape in shapes}

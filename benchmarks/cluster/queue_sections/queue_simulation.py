@@ -4,8 +4,8 @@ One idea: the simulation runs the very ledger and routing of the product (`train
 need CPU seconds, which the machine's cores share evenly, or wait for tools, which need none. Every cost is measured on its own
 (`queue_costs.py`). Conversations have the shapes (answers, tokens, tools' results) of recorded ones, drawn anew.
 
-It is believed only where it reproduces a measured stage (`simulated_vs_measured`). Not simulated: processes that share caches and memory
-bandwidth, the network, the threads of Python that share an interpreter.
+It is believed only where it reproduces a measured stage (`simulated_vs_measured`). That processes disturb each other's caches is one
+measured factor by how many of them compute. Not simulated: the network, the threads of Python that share an interpreter.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class Costs:
     """CPU seconds. round_s + row_s x rows: one token of each row. read_s: a token of a prompt or result. answer_s: an answer besides its
     tokens: parsing, its tools, messages to and from the trainer. swap_s: new weights in a worker. learn_s, draw_s, hand_over_s: of a step.
     verdict_s: of a conversation. trainer_start_s, worker_start_s, service_start_s: of a process; the reward service starts with the first
-    conversation."""
+    conversation. All of them alone on a machine; slowdown: at index n, how many times as long the same takes while n + 1 processes
+    compute, and as long as the last beyond that (`core_sharing.py`)."""
 
     round_s: float
     row_s: float
@@ -54,6 +55,7 @@ class Costs:
     trainer_start_s: float
     worker_start_s: float
     service_start_s: float
+    slowdown: tuple[float, ...] = (1.0,)
 
 
 @dataclass(frozen=True)
@@ -74,10 +76,10 @@ Process = Generator[tuple[str, float], None, None]
 
 
 class Machine:
-    """A clock, and cores that running processes share evenly, none with more than one."""
+    """A clock, and cores that running processes share evenly, none with more than one. slowdown: as in `Costs`."""
 
-    def __init__(self, cores: float) -> None:
-        self.now, self._cores, self._numbers = 0.0, cores, itertools.count()
+    def __init__(self, cores: float, slowdown: Sequence[float] = (1.0,)) -> None:
+        self.now, self._cores, self._numbers, self._slowdown = 0.0, cores, itertools.count(), slowdown
         self._computing: dict[int, tuple[float, Process]] = {}
         self._timers: list[tuple[float, int, Process]] = []
         self._waiting: list[Process] = []
@@ -94,7 +96,7 @@ class Machine:
 
     def run(self, is_over: Callable[[], bool]) -> None:
         while not is_over():
-            rate = min(1.0, self._cores / len(self._computing)) if self._computing else 0.0
+            share, rate = self._share_and_rate(len(self._computing))
             soonest = min((left for left, _ in self._computing.values()), default=float("inf"))
             to_cpu = soonest / rate if rate else float("inf")
             to_timer = self._timers[0][0] - self.now if self._timers else float("inf")
@@ -102,7 +104,7 @@ class Machine:
             if step == float("inf"):
                 raise RuntimeError("the simulated queue has stopped: every process waits")
             self.now += step
-            self.busy_s += step * rate * len(self._computing)
+            self.busy_s += step * share * len(self._computing)
             self._computing = {number: (left - step * rate, process) for number, (left, process) in self._computing.items()}
             done = [number for number, (left, _) in self._computing.items() if left <= 1e-12]
             ready = [self._computing.pop(number)[1] for number in done]
@@ -110,6 +112,13 @@ class Machine:
                 ready.append(heapq.heappop(self._timers)[2])
             for process in ready:
                 self._advance(process)
+
+    def _share_and_rate(self, processes: int) -> tuple[float, float]:
+        """Of a core that each process has, and seconds of its work that it does in a second."""
+        if not processes:
+            return 0.0, 0.0
+        share = min(1.0, self._cores / processes)
+        return share, share / self._slowdown[min(processes, len(self._slowdown)) - 1]
 
     def _advance(self, process: Process) -> None:
         try:
@@ -152,7 +161,7 @@ def tokens_to_read(talks: Sequence[_Talk]) -> int:
 
 class _Simulation:
     def __init__(self, queue: QueueShape, costs: Costs, shapes: Sequence[Shape], seed: int) -> None:
-        self.queue, self.costs, self.machine = queue, costs, Machine(queue.cores)
+        self.queue, self.costs, self.machine = queue, costs, Machine(queue.cores, costs.slowdown)
         self.ledger = QueueLedger(tasks_a_step=queue.tasks_a_step, draws=queue.draws, bound=queue.bound, max_steps=queue.steps)
         self.durations, self.version, self.is_over = WorldDurations(), -1, False
         self._rng, self._shapes = random.Random(seed), shapes

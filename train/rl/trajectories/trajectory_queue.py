@@ -39,7 +39,7 @@ from train.rl.rewards import scoring_of, shuffle_rewards
 from train.rl.rollout_batches import Batch, Row
 from train.rl.rollout_worker import PlayerSetup, weights_file
 from train.rl.task_sampler import FreshTasks
-from train.rl.trajectories.conversation_worker import Play
+from train.rl.trajectories.conversation_worker import Finished, Play
 from train.rl.trajectories.queue_journal import JOURNAL, DroppedRecord, OpenedRecord, QueueJournal, Reason, StepRecord
 from train.rl.trajectories.queue_ledger import ATTEMPTS, Dropped, Group, QueueLedger, Ticket, Trajectory
 from train.rl.trajectories.reward_client import Judged, RewardClient
@@ -315,23 +315,12 @@ class TrajectoryQueue:
             self._arrive(ended, Judged(outcome, None, None, finished.failure if finished else ended.failure))
             return
         self._judged[str(ended.ticket)] = ended
-        conversation = {
-            "task": task.model_dump(mode="json"),
-            "messages": [message.model_dump(mode="json") for message in finished.messages],
-            "changes": finished.changes,
-            "outcome": finished.outcome,
-            "reward": finished.reward,
-        }
-        self.rewards.ask(str(ended.ticket), conversation)
+        self.rewards.ask(str(ended.ticket), reward_request(task, finished))
 
     def _arrive(self, ended: Ended, judged: Judged) -> None:
         if not self._ledger.is_wanted(ended.ticket):
             return
-        task, finished = self._ledger.groups[ended.ticket.group].task, ended.finished
-        trace = finished.trace if finished else Trace()
-        row = Row(task.id, judged.outcome, judged.reward, judged.learned, trace, finished.erred if finished else ())
-        versions = finished.versions if finished else ((self._ledger.step, 0),)
-        trajectory = Trajectory(ended.ticket, row, versions, ended.workers, finished.seconds if finished else 0.0, judged.failure)
+        trajectory = trajectory_of(self._ledger.groups[ended.ticket.group].task, ended, judged, self._ledger.step)
         if trajectory.is_lost and ended.ticket.attempt + 1 < ATTEMPTS:
             self._count_dropped(self._ledger.drop(ended.ticket), "failed", judged.failure)
         else:
@@ -373,3 +362,23 @@ class TrajectoryQueue:
         self.pool.close()
         self.rewards.close()
         self._journal.close()
+
+
+def reward_request(task: Task, finished: Finished) -> dict[str, Any]:
+    """A conversation in the form that the reward service takes."""
+    return {
+        "task": task.model_dump(mode="json"),
+        "messages": [message.model_dump(mode="json") for message in finished.messages],
+        "changes": finished.changes,
+        "outcome": finished.outcome,
+        "reward": finished.reward,
+    }
+
+
+def trajectory_of(task: Task, ended: Ended, judged: Judged, version: int = 0) -> Trajectory:
+    """version: of a conversation that its workers died with."""
+    finished = ended.finished
+    trace = finished.trace if finished else Trace()
+    row = Row(task.id, judged.outcome, judged.reward, judged.learned, trace, finished.erred if finished else ())
+    versions = finished.versions if finished else ((version, 0),)
+    return Trajectory(ended.ticket, row, versions, ended.workers, finished.seconds if finished else 0.0, judged.failure)
