@@ -1,22 +1,22 @@
 """Costs of the queue's parts, each measured on its own, and the wall time that they simulate.
 
 A round of tokens by its rows, a token that is read, an answer besides its tokens, new weights, a step of learning (a stage that repeats a
-journal only learns), drawing tasks, a verdict, the start of a process. What they are for: `queue_simulation.py`.
+journal only learns), drawing tasks, a verdict, the start of a process, and how processes slow each other down (`core_sharing.py`). What they are for:
+`queue_simulation.py`.
 """
 
 from __future__ import annotations
 
 import itertools
-import random
 import re
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from queue import Queue
+from queue import Empty, Queue
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.cluster.queue_sections.core_sharing import measure_slowdown
+from benchmarks.cluster.queue_sections.core_sharing import measure_slowdown, opened_rows
 from benchmarks.cluster.queue_sections.queue_simulation import Costs, QueueShape, Shape, simulate
 from synth.rollouts.episode import Trace
 from train.rl.trajectories.queue_journal import JOURNAL, OpenedRecord, QueueJournal, read_journal
@@ -25,8 +25,6 @@ from train.rl.trajectories.queue_ledger import Ticket, Trajectory
 if TYPE_CHECKING:
     from benchmarks.cluster.queue_sections.queue_speed import Stage
     from storage.records import Task
-    from synth.engines.local.continuous import ContinuousBatch
-    from synth.engines.local.hf import HFEngine
     from train.rl.task_sampler import FreshTasks
     from train.rl.trajectories.worker_pool import Ended
     from train.spec import StageSpec
@@ -54,28 +52,12 @@ def prompt_length(shapes: Sequence[Shape]) -> int:
     return round(statistics.fmean(shape.prompt for shape in shapes))
 
 
-def opened_rows(engine: HFEngine, rows: int, length: int) -> ContinuousBatch:
-    """Conversations with prompts of `length` random tokens, none of them read."""
-    from storage.records import Message
-    from synth.engines.base import ChatRequest
-    from synth.engines.local.continuous import ContinuousBatch
-
-    vocabulary, rng = engine.model.config.vocab_size, random.Random(0)
-    batch = ContinuousBatch(engine, rows)
-    for row in range(rows):
-        batch.join(str(row), ChatRequest(messages=(Message(role="user", content="a"),), max_tokens=10_000, temperature=1.0, seed=row))
-        batch._taken[row].row.known[:] = [rng.randrange(vocabulary) for _ in range(length)]
-        batch._taken[row].row.turn = length
-    return batch
-
-
 def measure_rounds(policy: Path, shapes: Sequence[Shape]) -> tuple[float, float, float, float]:
     """round_s, row_s, read_s and swap_s of a policy, by the time of rounds with few and with many rows."""
-    import torch
-
     from synth.engines.local.hf import HFEngine
+    from train.device import settle
 
-    torch.set_num_threads(1)
+    settle()
     engine = HFEngine(policy)
     length = prompt_length(shapes)
 
@@ -188,12 +170,12 @@ def measure_hand_over(policy: Path, scratch: Path) -> float:
 
 
 def measure_verdicts(spec: StageSpec, played: Sequence[tuple[Task, Ended]], scratch: Path) -> tuple[float, float]:
-    """CPU seconds of the reward service until it answers, and of a verdict: in the service and in the trainer's process, which asks for
-    it over HTTP and writes the conversation into the journal. As in a stage, nearly every request has one conversation."""
+    """CPU seconds of the reward service until its first verdict, and of each later one, in the service and in the trainer's process
+    (request, HTTP, journal). One conversation a request; a stage may send up to 32. Not included: the ledger's work."""
     import psutil
 
     from train.rl.rewards import scoring_of
-    from train.rl.trajectories.reward_client import Judged, RewardClient
+    from train.rl.trajectories.reward_client import PATIENCE_S, Judged, RewardClient
     from train.rl.trajectories.trajectory_queue import reward_request, trajectory_of
 
     assert spec.rl is not None
@@ -202,13 +184,17 @@ def measure_verdicts(spec: StageSpec, played: Sequence[tuple[Task, Ended]], scra
     client = RewardClient(None, store=spec.store, scoring=scoring, on_verdict=lambda _, verdict: verdicts.put(verdict))
     journal = QueueJournal(scratch / "costs.jsonl", "costs")
 
-    def settle(task: Task, ended: Ended) -> None:
+    def judge_and_record(task: Task, ended: Ended) -> None:
         assert ended.finished is not None
         client.ask(str(ended.ticket), reward_request(task, ended.finished))
-        journal.add(trajectory_of(task, ended, verdicts.get(timeout=60)))
+        try:
+            verdict = verdicts.get(timeout=PATIENCE_S + 60)
+        except Empty:
+            raise client.failure or RuntimeError("the reward service gave no verdict") from None
+        journal.add(trajectory_of(task, ended, verdict, 0))
 
     try:
-        settle(*played[0])
+        judge_and_record(*played[0])
         assert client.child_pid is not None
         service = psutil.Process(client.child_pid)
 
@@ -218,7 +204,7 @@ def measure_verdicts(spec: StageSpec, played: Sequence[tuple[Task, Ended]], scra
         started_s = cpu_s()
         before_s = started_s + time.process_time()
         for one in played[1:]:
-            settle(*one)
+            judge_and_record(*one)
         spent_s = cpu_s() + time.process_time() - before_s
     finally:
         client.close()
@@ -229,8 +215,11 @@ def measure_verdicts(spec: StageSpec, played: Sequence[tuple[Task, Ended]], scra
 def learning_of(repeated: Stage) -> tuple[float, float]:
     """learn_s and trainer_start_s of a stage that only repeated a journal, in CPU seconds: by its share of a core."""
     found = re.findall(r"step \d+ of \d+: .*?, ([0-9.]+) s, ", (repeated.folder / "log.txt").read_text())
+    started = time.process_time()
+    read_journal(repeated.folder / JOURNAL)  # a stage that plays has none to read
+    reading_s = time.process_time() - started
     learned_s = float(found[-1]) * min(1.0, repeated.cpu_s / repeated.wall_s)
-    return learned_s / len(repeated.metrics), max(0.0, repeated.cpu_s - learned_s)
+    return learned_s / len(repeated.metrics), max(0.0, repeated.cpu_s - learned_s - reading_s)
 
 
 def measured_costs(

@@ -4,8 +4,9 @@ One idea: the simulation runs the very ledger and routing of the product (`train
 need CPU seconds, which the machine's cores share evenly, or wait for tools, which need none. Every cost is measured on its own
 (`queue_costs.py`). Conversations have the shapes (answers, tokens, tools' results) of recorded ones, drawn anew.
 
-It is believed only where it reproduces a measured stage (`simulated_vs_measured`). That processes disturb each other's caches is one
-measured factor by how many of them compute. Not simulated: the network, the threads of Python that share an interpreter.
+It is believed only where it reproduces a measured stage (`simulated_vs_measured`). Processes slow each other down by one factor, which
+depends on how many compute; it is measured on rounds of tokens and applied to all work. Not simulated: the network, the threads of Python
+that share an interpreter.
 """
 
 from __future__ import annotations
@@ -39,9 +40,10 @@ class Shape:
 class Costs:
     """CPU seconds. round_s + row_s x rows: one token of each row. read_s: a token of a prompt or result. answer_s: an answer besides its
     tokens: parsing, its tools, messages to and from the trainer. swap_s: new weights in a worker. learn_s, draw_s, hand_over_s: of a step.
-    verdict_s: of a conversation. trainer_start_s, worker_start_s, service_start_s: of a process; the reward service starts with the first
-    conversation. All of them alone on a machine; slowdown: at index n, how many times as long the same takes while n + 1 processes
-    compute, and as long as the last beyond that (`core_sharing.py`)."""
+    verdict_s: of a conversation, in the service and in the trainer. trainer_start_s, worker_start_s, service_start_s: of a process; the
+    reward service starts with the first conversation, a worker once the trainer has loaded what a worker does. Measured with no other
+    load; slowdown: at index n, CPU time of the same work with n + 1 processes computing, over that of one alone; the last value holds for
+    more (`core_sharing.py`)."""
 
     round_s: float
     row_s: float
@@ -114,7 +116,7 @@ class Machine:
                 self._advance(process)
 
     def _share_and_rate(self, processes: int) -> tuple[float, float]:
-        """Of a core that each process has, and seconds of its work that it does in a second."""
+        """Share of a core that each process gets, and seconds of its cost that it completes in a second."""
         if not processes:
             return 0.0, 0.0
         share = min(1.0, self._cores / processes)
@@ -181,7 +183,11 @@ class _Simulation:
     # ---- processes ---------------------------------------------------------------------------------------------------------------
 
     def trainer(self) -> Process:
-        yield "cpu", self.costs.trainer_start_s
+        loading_s = min(self.costs.worker_start_s, self.costs.trainer_start_s)
+        yield "cpu", loading_s
+        for number in range(self.queue.workers):
+            self.machine.start(self.worker(number))
+        yield "cpu", self.costs.trainer_start_s - loading_s
         for step in range(self.queue.steps):
             yield "cpu", self.costs.hand_over_s
             self.version = self.ledger.version = step
@@ -319,8 +325,6 @@ def simulate(queue: QueueShape, costs: Costs, shapes: Sequence[Shape], seed: int
     """wall_s, dropped, resumed trajectories, and busy_share of the cores, of a whole stage."""
     run = _Simulation(queue, costs, shapes, seed)
     run.machine.start(run.trainer())
-    for number in range(queue.workers):
-        run.machine.start(run.worker(number))
     run.machine.start(run.service())
     run.machine.run(lambda: run.is_over)
     busy = run.machine.busy_s / (run.machine.now * queue.cores)

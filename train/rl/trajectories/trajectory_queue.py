@@ -375,8 +375,8 @@ def reward_request(task: Task, finished: Finished) -> dict[str, Any]:
     }
 
 
-def trajectory_of(task: Task, ended: Ended, judged: Judged, version: int = 0) -> Trajectory:
-    """version: of a conversation that its workers died with."""
+def trajectory_of(task: Task, ended: Ended, judged: Judged, version: int) -> Trajectory:
+    """A conversation with its verdict. version: of the policy, for one whose workers died before it finished."""
     finished = ended.finished
     trace = finished.trace if finished else Trace()
     row = Row(task.id, judged.outcome, judged.reward, judged.learned, trace, finished.erred if finished else ())
