@@ -1,8 +1,8 @@
 """Costs of the queue's parts, each measured on its own, and the wall time that they simulate.
 
 A round of tokens by its rows, a token that is read, an answer besides its tokens, new weights, a step of learning (a stage that repeats a
-journal only learns), drawing tasks, a verdict, the start of a process, and how processes slow each other down (`core_sharing.py`). What they are for:
-`queue_simulation.py`.
+journal only learns), drawing tasks, a verdict, the start of a process, and how much processes slow each other down (`core_sharing.py`).
+What they are for: `queue_simulation.py`.
 """
 
 from __future__ import annotations
