@@ -117,7 +117,8 @@ def measure_worker(
         started_s = cpu_s()
         pool.use_weights(0)
         for wave in range(2):  # the first fills the caches of texts and of compiled code
-            ended, before_s = list[Any](), cpu_s() + time.process_time()
+            ended: list[Ended] = []
+            before_s = cpu_s() + time.process_time()
             for number, task in enumerate(tasks):
                 pool.submit([Play(Ticket(number, wave), task, wave * PLAYED + number)])
             pool.dispatch()
@@ -128,8 +129,8 @@ def measure_worker(
         pool.close()
     traces = [one.finished.trace for one in ended if one.finished is not None]
     answers = sum(sum(bit and not before for before, bit in itertools.pairwise([0, *trace.mask])) for trace in traces)
-    whole = [(tasks[one.ticket.group], one) for one in ended if one.finished is not None]
-    return started_s, max(0.0, (played_s - tokens_s(traces)) / answers), whole
+    finished = [(tasks[one.ticket.group], one) for one in ended if one.finished is not None]
+    return started_s, max(0.0, (played_s - tokens_s(traces)) / answers), finished
 
 
 def drawn_tasks(make: Callable[..., StageSpec]) -> FreshTasks:

@@ -25,7 +25,7 @@ UNITS: Mapping[str, tuple[float, str]] = {
     "prompt tokens without tools": (198, "the same experts: system and user; ours"),
     "answer tokens": (62, "the same experts, 3.3 answers; ours"),
     "result tokens": (139, "the same experts; ours"),
-    "verdict_s": (0.003, "CPU of the reward service and of the trainer for a conversation; printed by `make bench cluster`; ours"),
+    "verdict_s": (0.002, "CPU of the reward service and of the trainer for a conversation; printed by `make bench cluster`; ours"),
 }
 CALL_CHARACTERS = 40
 """Characters of a call besides its name and arguments."""

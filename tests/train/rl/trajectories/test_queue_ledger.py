@@ -18,6 +18,9 @@ from tests.synth.retail_tasks import task_of
 from train.rl.rewards import hardly_differ
 from train.rl.rollout_batches import Row
 from train.rl.trajectories.queue_ledger import ATTEMPTS, Dropped, QueueLedger, Ticket, Trajectory
+from train.rl.trajectories.reward_client import Judged
+from train.rl.trajectories.trajectory_queue import trajectory_of
+from train.rl.trajectories.worker_pool import Ended
 
 TASK = task_of("price_of_two", 1)
 
@@ -246,3 +249,9 @@ def test_a_waiting_trajectory_is_as_old_as_the_bound_allows_and_no_older():
         ledger.take([group[0].group], [])
         ledger.version = step + 1
     assert ledger.drop_stale() == [Dropped(waits, Ticket(waits.group, waits.draw, 1))]
+
+
+def test_a_conversation_whose_workers_died_is_of_the_version_at_that_time_and_teaches_nothing():
+    """Otherwise it would be dropped as stale."""
+    lost = trajectory_of(TASK, Ended(Ticket(3, 1), None, (0, 2), "killed"), Judged(Outcome.INFRA_FAILURE, None, None, "killed"), 7)
+    assert (lost.oldest, lost.row.learned, lost.row.trace.ids, lost.workers, lost.failure) == (7, None, [], (0, 2), "killed")
